@@ -1,4 +1,4 @@
-"""Cohort beside other servers and bare ONNX Runtime: `python -m benchmarks`, or `make bench`."""
+"""Compare Cohort with other servers and ONNX Runtime: `python -m benchmarks`, or `make bench`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def _listed(_: click.Context, __: click.Parameter, value: str) -> list[str]:
     help=f"Which of {','.join(one.name for one in WORKLOADS)}; 'none' for the extras alone.",
 )  # fmt: skip
 @click.option("--servers", default="", callback=_listed, help=f"Which of {','.join(SERVERS)}.")
-@click.option("--connections", default="", callback=_listed, help="How many callers. [1,16,64,256]")
+@click.option(
+    "--connections", default="", callback=_listed, help="Numbers of callers. [1,16,64,256]"
+)
 @click.option("--rounds", default=0, help="Turns that each server gets. [3]")
 @click.option("--seconds", default=0.0, help="Length of a round. [3]")
 @click.option(

@@ -1,4 +1,4 @@
-"""The bare loop: `session.run` in a process of its own, without any server.
+"""The bare loop: `session.run` in a separate process, without any server.
 
     python -m benchmarks.bare MODEL.onnx REQUESTS.npz SECONDS [BATCH INSTANCES THREADS]
 

@@ -3,8 +3,8 @@
     python -m benchmarks.callers NAME URL BODY CONNECTIONS SECONDS
 
 BODY is a file. Prints how many requests were answered, in how many seconds; an answer that is not
-200 ends it. `split` and `opening` are no clients: they send the bytes themselves, to every
-connection before they wait for the first answer, so that the server has as much company as with a
+200 ends it. `split` and `opening` are not clients: they send the bytes themselves, to every
+connection before they wait for the first answer. So the server forms batches as large as with a
 generator in C.
 """
 
@@ -101,14 +101,14 @@ def _hear(one: socket.socket) -> None:
 
 
 def requests(plan: Plan) -> int:
-    """A thread and a `requests.Session` for each connection."""
+    """Return a thread and a `requests.Session` for each connection."""
     import requests as library  # noqa: PLC0415 - only one of the clients is measured at a time
 
     return _in_threads(plan, library.Session, "data")
 
 
 def httpx(plan: Plan) -> int:
-    """A thread and an `httpx.Client` for each connection."""
+    """Return a thread and an `httpx.Client` for each connection."""
     import httpx as library  # noqa: PLC0415 - as above
 
     return _in_threads(plan, lambda: library.Client(verify=False, timeout=60), "content")
@@ -130,7 +130,7 @@ def _in_threads(plan: Plan, client: Callable[[], Any], body: str) -> int:
 
 
 def aiohttp(plan: Plan) -> int:
-    """A task for each connection of one `aiohttp.ClientSession`."""
+    """Return a task for each connection of one `aiohttp.ClientSession`."""
     import aiohttp as library  # noqa: PLC0415 - as above
 
     async def call(session: library.ClientSession) -> int:

@@ -5,9 +5,9 @@
 
 The second holds a setting against its default.
 
-Both serve the benchmark's MLP in processes of their own and are loaded in turn, the order turning
-with each round, so that what else the machine does hits both. Reported are medians over the rounds,
-and the median and range of the rounds' ratios; CPU per request is the steady figure.
+Both serve the benchmark's MLP in separate processes and are loaded in turn. The order alternates
+with each round, so that other work on the machine affects both. Reported are medians over the
+rounds, and the median and range of the rounds' ratios; CPU per request is the steady figure.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from benchmarks.workloads import WORKLOADS, Workload
 @click.command()
 @click.argument("other", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--model", default="mlp", show_default=True, help="Which of the workloads.")
-@click.option("--connections", default=64, show_default=True, help="How many callers.")
+@click.option("--connections", default=64, show_default=True, help="Number of callers.")
 @click.option("--rounds", default=8, show_default=True, help="Turns that each checkout gets.")
 @click.option("--seconds", default=3.0, show_default=True, help="Length of a round.")
 @click.option("--setting", "settings", multiple=True, help="NAME=VALUE for this checkout alone.")

@@ -11,13 +11,13 @@ from time import perf_counter
 
 @dataclass
 class Heard:
-    """What callers heard: seconds per answer, in order, and statuses other than 200."""
+    """The callers' results: seconds per answer, in order, and statuses other than 200."""
 
     seconds: list[float] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
     def quantile(self, share: float) -> float:
-        """The latency that `share` of the answers stay within, in seconds."""
+        """Return the latency that `share` of the answers stay within, in seconds."""
         ordered = sorted(self.seconds)
         return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
 

@@ -1,7 +1,8 @@
-"""What reading and writing costs: `python -m benchmarks.codec`.
+"""Processor time of reading and writing: `python -m benchmarks.codec`.
 
 Processor time in microseconds, the best of several rounds, so that neighbours on the machine count
-little. Beside Cohort's codecs: orjson with numpy, and the standard library's json with numpy.
+little. Cohort's codecs are compared with orjson with numpy, and the standard library's json with
+numpy.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""How often a 600 KB binary body is copied in Python before the run.
+"""Count how often a 600 KB binary body is copied in Python before the run.
 
 Cohort serves ResNet-50 under memray, which records every allocation with its Python stack, while
-`REQUESTS` bodies of 602,112 bytes come one by one. The bytes of all allocations of 16 KiB and more
-outside `session.run`, by the line that made them, over the bytes sent, say how often the payload
-was written. The first time is the arrival, uvloop's read from the socket (its
-frame is the event loop's own, `asyncio/runners.py`); each other is a copy. What loading allocates
-is measured by a run without requests and taken off.
+`REQUESTS` bodies of 602,112 bytes come one by one. The number of writes of the payload is the bytes
+of all allocations of 16 KiB and more outside `session.run`, divided by the bytes sent. It is given
+by the line that made them. The first time is the arrival, uvloop's read from the socket (its frame
+is the event loop's own, `asyncio/runners.py`); each other is a copy. What loading allocates is
+measured by a run without requests and taken off.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ REQUESTS = 40
 LEAST = 16 * 1024
 MEMRAY = BUILD / "memray"
 
-# Read in a process of its own, where memray is importable.
+# Read in a separate process, where memray is importable.
 READ = """
 import collections, json, sys
 import memray

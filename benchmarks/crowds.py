@@ -1,17 +1,19 @@
-"""What is left of the best throughput when thousands of callers are connected.
+"""Measure how throughput holds when thousands of callers are connected.
+
+Commands::
 
     python -m benchmarks.crowds                       closed loop, 64 to 10,000 callers
     python -m benchmarks.crowds --servers cohort,bun --rounds 5
     python -m benchmarks.crowds --mode overload       3 times what it can do arrives
     python -m benchmarks.crowds --mode load           20 to 100 % of it arrives
 
-Closed loop: wrk with so many connections; the seconds in which they open do not count. `floor`
-is a protocol on bare uvloop that answers a constant: what so many connections cost the kernel and
+Closed loop: wrk with a number of connections; the seconds in which they open do not count. `floor`
+is a protocol on bare uvloop that answers a constant: the cost of the connections for the kernel and
 wrk. In the other modes requests arrive by a Poisson process whether or not earlier ones are
-answered, with ROWS rows each, so that the process that sends them has time to spare; they wait for
-a connection where all are taken. Capacity is what wrk heard with 64 connections just before and
-after. Rounds in which others used more than FOREIGN_CORES are dropped, counted, and made up for
-while there are no more than twice as many rounds.
+answered. Each has ROWS rows, so that the sending process has time to spare. A request waits for a
+connection if all are taken. Capacity is the rate of wrk with 64 connections just before and after.
+Rounds in which others used more than FOREIGN_CORES are dropped, counted, and made up for while
+there are no more than twice as many rounds.
 """
 
 from __future__ import annotations
@@ -93,7 +95,7 @@ class ManyRows(Workload):
 
 @dataclass(frozen=True)
 class Heard:
-    """What came of a round: answers a second, seconds, microseconds of the server per answer."""
+    """The results of a round: answers a second, seconds, microseconds of the server per answer."""
 
     rate: float
     p50: float
@@ -105,7 +107,7 @@ class Heard:
 
 
 def closed_loop(running: Running, connections: int, seconds: float) -> Heard:
-    """So many callers, each asking again once answered."""
+    """Run a number of callers, each of which sends again once answered."""
     folder = running.log.parent
     (folder / "crowd.lua").write_text(SCRIPT)
     callers = subprocess.Popen(
@@ -130,7 +132,7 @@ def closed_loop(running: Running, connections: int, seconds: float) -> Heard:
 def watched(
     running: Running, callers: subprocess.Popen[str], seconds: float
 ) -> tuple[float, float]:
-    """Wait; the processor seconds of the server meanwhile, and how many cores others used."""
+    """Wait; return the server's processor seconds in that time, and the cores others used."""
 
     def now() -> tuple[float, float, float]:
         used = usage.cpu_seconds(running.process.pid)
@@ -162,7 +164,7 @@ def arriving(running: Running, connections: int, seconds: float, rate: float) ->
 
 
 def call(arguments: str) -> None:
-    """Be the callers: print a line once connected, and what was heard by the end as JSON."""
+    """Act as the callers: print a line once connected, and the results at the end as JSON."""
     port, path, rate, seconds, connections = arguments.split()
     gc.disable()
     took: list[float] = []
@@ -221,7 +223,7 @@ def started(names: Sequence[str], workload: Workload) -> Iterator[Running]:
 
 @dataclass
 class Row:
-    """What was found of a server at one place; `shares` are of its best, or of its capacity."""
+    """The results of a server at one place; `shares` are of its best, or of its capacity."""
 
     server: str
     place: str
@@ -239,7 +241,7 @@ def crowd(running: Running, connections: Sequence[int], seconds: float) -> tuple
 
 
 def too_much(running: Running, connections: Sequence[int], seconds: float) -> tuple[Round, float]:
-    """Three times the capacity arrives over so many connections."""
+    """Send three times the capacity over a number of connections."""
     before = closed_loop(running, 64, seconds)
     found: Round = {"capacity": before}
     for many in connections:
@@ -266,7 +268,7 @@ def measure(
     servers: Sequence[Running], mode: str, connections: Sequence[int],
     *, rounds: int, seconds: float, keep_all: bool,
 ) -> tuple[list[Row], int]:  # fmt: skip
-    """All servers in turn, until each has so many undisturbed rounds or the turns are twice that.
+    """Measure all servers in turn, until each has `rounds` undisturbed ones or `2 * rounds` turns.
 
     Returns what was found, and how many rounds were dropped.
     """
@@ -299,7 +301,7 @@ def measure(
 
 
 def table(rows: Sequence[Row], title: str) -> Table:
-    """What was found, for people: medians, and the range of the shares."""
+    """Return the results as a table: medians, and the range of the shares."""
     made = Table("server", "", "answers/s", "share", "range", "CPU, us", "p50 ms", "p99 ms",
                  "worst ms", "refused", title=title)  # fmt: skip
     for row in rows:
@@ -327,7 +329,7 @@ def _listed(_: click.Context, __: click.Parameter, value: str) -> list[str]:
               callback=_listed, help="With --mode load the first of them alone.")  # fmt: skip
 @click.option("--rows", default=0, help="Rows of a request. [1 closed loop, 64 else]")
 @click.option("--rounds", default=3, show_default=True)
-@click.option("--seconds", default=4.0, show_default=True, help="Of a round, those that count.")
+@click.option("--seconds", default=4.0, show_default=True, help="Seconds of a round that count.")
 @click.option("--keep-all", is_flag=True, help="Keep rounds in which others used the machine.")
 @click.option("--callers", hidden=True, default="", help="Be the callers.")
 def main(
@@ -336,7 +338,7 @@ def main(
 ) -> None:  # fmt: skip
     """Measure what crowds of callers leave of the throughput."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # for all that is started here, too
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # also for programs started here
     if callers:
         call(callers)
         return

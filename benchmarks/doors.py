@@ -1,24 +1,26 @@
-"""What a request costs by the door that it comes in: as clients and balancers send it.
+"""Measure the cost of a request by the door it comes in: as clients and balancers send it.
+
+Commands::
 
     python -m benchmarks.doors                            every door, in turn
     python -m benchmarks.doors --only 'nginx|ab' --rounds 8
     python -m benchmarks.doors --checkout OTHER_CHECKOUT  the same of another checkout
     python -m benchmarks.doors --write                    writes results/doors.md
 
-Cohort, and at some doors the tutorial server and a protocol on bare uvloop, answer the benchmark's
-MLP. Each round measures every door of every server once, and the plain one just before. Reported
-are CPU per request and its ratio to the plain door's. No round is dropped: the table says how many
-cores others used.
+Cohort answers the benchmark's MLP; at some doors the tutorial server and a protocol on bare uvloop
+are measured as well. Each round measures every door of every server once, and the plain one just
+before. Reported are CPU per request and its ratio to the plain door's. No round is dropped: the
+table shows how many cores others used.
 
-A .npy file comes as the whole body and in a form: with 10 numbers for the MLP, and with 600 KB for
-a model that averages an image. Cohort's fast path answers both, without FastAPI, as the column
-`fast` shows; the tutorial server has a FastAPI route for each. What Cohort leaves to its FastAPI
-routes, such as all that comes with a Content-Encoding, is one door.
+A .npy file comes as the whole body and in a form. It has 10 numbers for the MLP, and 600 KB for a
+model that averages an image. Cohort's fast path answers both, without FastAPI, as the column `fast`
+shows; the tutorial server has a FastAPI route for each. What Cohort leaves to its FastAPI routes,
+such as all that comes with a Content-Encoding, is one door.
 
 A client in Python asks too slowly for its requests to have company in a run of the model, which
-makes each cheaper. So the table has the rows of a run; and where fewer than PACED requests a second
-were answered, plain ones then arrive at that pace, one by one (benchmarks.openloop), and a second
-ratio is to these. It is below 1 where a client's own requests come in bursts.
+makes each cheaper. So the table has the rows of a run. If fewer than PACED requests a second were
+answered, plain ones then arrive at that pace, one by one (benchmarks.openloop). A second ratio is
+to these. It is below 1 where a client's own requests come in bursts.
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ MLP = next(one for one in WORKLOADS if one.name == "mlp")
 
 @dataclass(frozen=True)
 class Door:
-    """How requests come in, at which servers of a workload, and by which port of nginx.
+    """A way for requests to come in, with its servers, workload and port of nginx.
 
     Doors of one name are one that servers have at different paths.
     """
@@ -127,7 +129,7 @@ DOORS = (
 
 @dataclass
 class Figures:
-    """What was measured of a door at a server; `foreign` are the cores that others used."""
+    """The results of a door at a server; `foreign` are the cores that others used."""
 
     cpu_us: list[float] = field(default_factory=list)
     ratios: list[float] = field(default_factory=list)
@@ -139,7 +141,7 @@ class Figures:
     failed: str = ""
 
     def add(self, heard: Heard, plain: Heard, paced: float | None = None) -> None:
-        """Add what was heard; `paced` is what a plain request took at that pace."""
+        """Add the results of a round; `paced` is the time of a plain request at that pace."""
         self.cpu_us.append(heard["cpu_us"])
         self.ratios.append(heard["cpu_us"] / plain["cpu_us"])
         self.rates.append(heard["requests"] / heard["seconds"])
@@ -155,13 +157,13 @@ Found = Mapping[tuple[str, str], Figures]
 
 @dataclass(frozen=True)
 class Place:
-    """A started server, and the nginx in front of it where there is one."""
+    """A started server, and the nginx in front of it, if any."""
 
     running: Running
     front: Front | None
 
     def measure(self, door: Door, seconds: float) -> Heard:
-        """What came of some seconds at the door: with `rows` of a run, and `foreign` cores."""
+        """Return the results of the door, with `rows` of a run, and `foreign` cores."""
         url, beside = self.running.url, []
         if door.front:
             if self.front is None:
@@ -173,12 +175,12 @@ class Place:
         return {**heard, "rows": rows / runs if runs else 0.0, "foreign": foreign}
 
     def runs(self) -> NDArray[np.float64]:
-        """Rows that the model has run, and runs; none where a server does not count them."""
+        """Return the model's rows and runs so far; zeros if the server does not count them."""
         names = ("model_batch_rows_sum", "model_batch_rows_count")
         return np.array([self.running.metric(name) or 0.0 for name in names])
 
     def plain_at(self, rate: float, seconds: float) -> float:
-        """CPU of a plain request where so many a second arrive, in microseconds."""
+        """Return the CPU of a plain request at `rate` requests a second, in microseconds."""
 
         def ask() -> Heard:
             call = self.running.log.parent / "call-0.http"
@@ -210,7 +212,7 @@ def started(server: Server, workload: Workload, stack: ExitStack) -> Place:
 
 
 def measure(places: Places, found: Found, *, rounds: int, seconds: float) -> None:
-    """Measure every door in turn, and add it to `found`; what fails says why and is left out."""
+    """Measure every door in turn, and add it to `found`; a failed door is reported and left out."""
     plain = DOORS[0]
     doors = {(door.name, server): door for door in DOORS for server in door.servers}
     keys = [key for key in found if key[0] != plain.name]
@@ -242,13 +244,13 @@ def measure(places: Places, found: Found, *, rounds: int, seconds: float) -> Non
 
 
 COLUMNS = (
-    "door", "server", "CPU, µs", "range", "of plain", "range", "of plain at that pace",
+    "door", "server", "CPU, µs", "range", "of plain", "range", "paced ratio",
     "requests/s", "rows a run", "fast", "others, cores",
 )  # fmt: skip
 
 
 def cells(found: Found) -> Iterator[list[str]]:
-    """The rows of the table, as COLUMNS names them."""
+    """Yield the rows of the table, as COLUMNS names them."""
     for (door, server), figures in found.items():
         if figures.failed or not figures.cpu_us:
             yield [door, server, "left out", *[""] * (len(COLUMNS) - 3)]
@@ -276,12 +278,13 @@ def reasons(found: Found) -> Iterator[str]:
 
 
 def summed_up(found: Found, rounds: int, seconds: float) -> str:
-    """What was measured, and how busy the machine was, in a line."""
+    """Return a line with the number of measurements, and how busy the machine was."""
     foreign = [one for figures in found.values() for one in figures.foreign] or [0.0]
     busy = sum(one > FOREIGN_CORES for one in foreign)
     return (
-        f"{rounds} rounds of {seconds:g} s at each door; in {busy} of {len(foreign)} measurements "
-        f"others used more than {FOREIGN_CORES:g} of {os.cpu_count()} cores: "
+        f"{rounds} rounds of {seconds:g} s at each door\n"
+        f"- in {busy} of {len(foreign)} measurements others used more than {FOREIGN_CORES:g} of "
+        f"{os.cpu_count()} cores: "
         f"{statistics.median(foreign):.2f} in the median, {max(foreign):.2f} at most"
     )
 
@@ -289,17 +292,16 @@ def summed_up(found: Found, rounds: int, seconds: float) -> str:
 def write(found: Found, title: str) -> None:
     """Write results/doors.md."""
     says = (
-        "Processor time of the server per request, and its ratio to that of small plain ones of "
-        "the same server just before: 64 kept connections, head and body in one segment. Where "
-        f"fewer than {PACED:,} requests a second were answered, a second ratio is to plain ones "
-        "that arrive at that pace one by one, since company in a run makes each cheaper: it is "
-        "below 1 where a client's come in bursts. `fast` is the share that the fast HTTP protocol "
-        "answered; the tutorial server answers a file by a FastAPI route for whole bodies or one "
-        "for forms. The time of nginx and of the callers does not count, but they share the "
-        "machine with the server."
+        "The CPU time is the server's per request, with its ratio to small plain requests of the "
+        "same server.\nThese use 64 kept connections, with head and body in one segment.\n"
+        f"Below {PACED:,} requests a second, a second ratio is to plain requests at that pace, one "
+        "by one.\nIt is below 1 if a client's requests come in bursts, which share runs.\n"
+        "`fast` is the share that the fast HTTP protocol answered; the tutorial server answers "
+        "files by FastAPI routes.\n"
+        "The time of nginx and of the callers does not count, but they share the machine."
     )
     report.write_page(
-        RESULT, "What a request costs by the door it comes in", says,
+        RESULT, "Cost of a request by the door it comes in", says,
         "python -m benchmarks.doors --write", title,
         [*report.markdown(COLUMNS, list(cells(found))), "", *reasons(found)],
     )  # fmt: skip
@@ -307,9 +309,9 @@ def write(found: Found, title: str) -> None:
 
 @click.command()
 @click.option("--checkout", type=click.Path(exists=True, file_okay=False, path_type=Path),
-              default=ROOT, help="Whose Cohort; default: this one's.")  # fmt: skip
+              default=ROOT, help="Checkout of Cohort; default: this one.")  # fmt: skip
 @click.option("--only", default="", help="Doors whose names this expression finds.")
-@click.option("--rounds", default=5, show_default=True, help="How often each door is measured.")
+@click.option("--rounds", default=5, show_default=True, help="Measurements of each door.")
 @click.option("--seconds", default=2.0, show_default=True, help="Length of a measurement.")
 @click.option("--write", "writes", is_flag=True, help="Write results/doors.md.")
 def main(checkout: Path, only: str, rounds: int, seconds: float, writes: bool) -> None:

@@ -1,4 +1,4 @@
-"""What one load cannot show: open loop, memory over a million requests, a slow neighbour."""
+"""Measurements beyond one load: open loop, memory over a million requests, a slow neighbour."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHARES = (0.3, 0.6, 0.9)
 def open_loop(
     servers: Sequence[Server], found: Found, say: Say, *, rounds: int, seconds: float
 ) -> None:
-    """At 30, 60 and 90 % of what each took at 64 connections just before, in turns."""
+    """Send 30, 60 and 90 % of each server's rate at 64 connections just before, in turns."""
     workload = BY_NAME["mlp"]
     started = start_checked(servers, workload, found, say)
     try:
@@ -57,7 +57,7 @@ def open_loop(
 
 
 def arrive(port: int, call: Path, rate: float, seconds: float) -> dict[str, float]:
-    """Let the generator run in a process of its own."""
+    """Run the generator in a separate process."""
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.openloop", str(port), str(call), str(rate),
          str(seconds)],

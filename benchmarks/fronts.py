@@ -50,7 +50,7 @@ class Front:
 
 @contextmanager
 def nginx(running: Running) -> Iterator[Front | None]:
-    """Have an nginx in front of the server; none where it is not installed."""
+    """Run an nginx in front of the server; yield None if it is not installed."""
     program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
     if not program:
         yield None
@@ -72,11 +72,11 @@ def nginx(running: Running) -> Iterator[Front | None]:
 
 
 def _wait(port: int, seconds: float = 20) -> None:
-    """Until somebody listens on the port. Raises TimeoutError."""
+    """Wait until a server listens on the port. Raises TimeoutError."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         with socket.socket() as one:
             if one.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.05)
-    raise TimeoutError(f"nobody listens on port {port}")
+    raise TimeoutError(f"no server listens on port {port}")

@@ -1,4 +1,4 @@
-"""What a GPU brings to the models of the benchmark: `python -m benchmarks.gpu [--seconds 2]`.
+"""Measure the benchmark's models on a GPU: `python -m benchmarks.gpu [--seconds 2]`.
 
 For each model three servers are up at once: on the CPU, on CUDA, and on CUDA with batches of one.
 They are asked in turn, by `cohort bench` over HTTP in binary, from as many processes as there are
@@ -33,7 +33,7 @@ from benchmarks.usage import cpu_seconds
 from tests.e2e.processes import ROOT, Cohort, cohort
 from tests.waiting import wait_until
 
-MOST_CLIENTS = 8
+MAX_CLIENTS = 8
 CHANGING = (1, 1, 1, 2, 2, 4, 4, 8, 8, 1, 2, 1, 2, 3, 1, 4, 2, 3, 8, 1, 1)
 SHAPES = {"encoder": ["--shape", "input_ids=1,64", "--shape", "attention_mask=1,64"]}
 SETUPS = {
@@ -46,7 +46,7 @@ ONE_AT_A_TIME = "max_batch_size: 1"
 
 @dataclass
 class Turns:
-    """What one server did for so many callers, a value for each turn; `rows` is of a run."""
+    """The results of one server at a number of callers, by turn; `rows` is of a run."""
 
     rates: list[float] = field(default_factory=list)
     p50: list[float] = field(default_factory=list)
@@ -107,7 +107,7 @@ def _show_changes() -> None:
 
 
 def _served(name: str, setup: str, folder: Path) -> Any:
-    """A server of the model on its own, in a session of its own."""
+    """Serve the model in a separate session."""
     built = models.build(name, ROOT / "build/bench/models").parents[1]
     target = folder / "models" / name
     target.mkdir(parents=True)
@@ -130,7 +130,7 @@ def _version(name: str, server: Cohort) -> Mapping[str, Any]:
 
 
 def _curves(name: str, servers: Mapping[str, Cohort]) -> Iterator[str]:
-    """Where the nodes run, and how long a run of so many rows takes."""
+    """Yield the place of the nodes, and the time of a run by its rows."""
     yield "| server | runs on | nodes | most rows | filled up to | ms of a run, by rows |"
     yield "|---|---|---|---|---|---|"
     for setup, server in servers.items():
@@ -169,7 +169,7 @@ def _differences(name: str, servers: Mapping[str, Cohort]) -> Iterator[str]:
 
 
 def _turn(name: str, server: Cohort, connections: int, seconds: float, turns: Turns) -> None:
-    clients = min(MOST_CLIENTS, connections)
+    clients = min(MAX_CLIENTS, connections)
     address = server.url.removeprefix("http://")
     command = [
         sys.executable, "-m", "cohort", "bench", address, "--model", name, "--binary", "--json",
@@ -197,7 +197,7 @@ def _turn(name: str, server: Cohort, connections: int, seconds: float, turns: Tu
 
 
 def _rows(name: str, server: Cohort) -> tuple[float, float]:
-    """How many runs there were so far, and of how many rows in all."""
+    """Return the number of runs so far, and of their rows in all."""
     found = {"count": 0.0, "sum": 0.0}
     for line in server.get("/metrics").text.splitlines():
         for kind in found:

@@ -1,8 +1,8 @@
-"""From a JPEG to a label, beside FastAPI, BentoML and LitServe: `python -m benchmarks.images`.
+"""From a JPEG to a label, by Cohort, FastAPI, BentoML and LitServe: `python -m benchmarks.images`.
 
-Photographs of 640 x 480, resized, cropped and normalized to [1, 3, 224, 224], and a network that
-takes next to no time, so that what is left is the servers' own and the picture's. The others use
-Pillow and torchvision's transforms (labelling.py says how they run).
+Photographs of 640 x 480 are resized, cropped and normalized to [1, 3, 224, 224]. The network takes
+next to no time, so that only the servers and the pictures cost time. The others use Pillow and
+torchvision's transforms: see labelling.py.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ outputs: {scores: {labels: labels.txt, softmax: true}}
 
 
 def write_model(folder: Path) -> Path:
-    """A network of one pooling and one dense layer, with its config and labels."""
+    """Return a network of one pooling and one dense layer, with its config and labels."""
     random = np.random.default_rng(0)
     weights = random.standard_normal((147, 10)).astype(np.float32) / 20
     nodes = [
@@ -54,7 +54,7 @@ def write_model(folder: Path) -> Path:
 
 
 def photograph(width: int, height: int, seed: int) -> bytes:
-    """A JPEG with soft patches and grain."""
+    """Return a JPEG with soft patches and grain."""
     random = np.random.default_rng(seed)
     coarse = random.integers(0, 256, (height // 20, width // 20, 3), np.uint8)
     soft = np.asarray(Image.fromarray(coarse).resize((width, height))).astype(np.int16)
@@ -84,8 +84,8 @@ def main(
         work, sent, callers, rounds=rounds, seconds=seconds, only=only, keep_all=keep_all
     )
     says = (
-        f"JPEGs of {size[0]} x {size[1]}, {len(sent[0]) / 1024:.0f} KB, whose label a network of "
-        f"one dense layer gives; {labelling.VERSIONS}, with Pillow and torchvision."
+        f"JPEGs of {size[0]} x {size[1]}, {len(sent[0]) / 1024:.0f} KB, and their labels from a "
+        f"network of one dense layer.\n{labelling.VERSIONS}, with Pillow and torchvision."
     )
     table = labelling.Table("a network of one dense layer", run, lines)
     labelling.show("images", "From a JPEG to its label", says, [table], write=write)

@@ -1,8 +1,8 @@
-"""How long a caller waits for one image, by the form it is sent in: `python -m benchmarks.inputs`.
+"""Measure the wait of a caller for one image, by its form: `python -m benchmarks.inputs`.
 
-A model that takes FP32 [N, 3, 224, 224] and does next to nothing, one caller, one connection; what
-the client does to write its request and read the response counts. The last form is a PNG file for
-a model that decodes it (onnxruntime-extensions).
+The model takes FP32 [N, 3, 224, 224] and does next to nothing; there is one caller on one
+connection. The client's time to write its request and read the response counts. The last form is a
+PNG file for a model that decodes it (onnxruntime-extensions).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def show(server: Cohort) -> None:
 def forms(
     client: httpx.Client, other: triton.InferenceServerClient
 ) -> dict[str, tuple[int, Callable[[], object]]]:
-    """What is sent: its size in bytes, and what sends it and reads the response."""
+    """Return each form: its size in bytes, and a function that sends it and reads the response."""
 
     def post(path: str, content: bytes, **headers: str) -> Any:
         sent = {key.replace("_", "-"): value for key, value in headers.items()}

@@ -1,7 +1,7 @@
 """Files and texts to labels, by several servers: how each is started and asked, in turns.
 
-The others run the same code (others/work.py) as their own documentation has it: FastAPI on its
-threads, LitServe in a process for each core, BentoML on a thread for each core.
+The others run the same code (others/work.py) as in their own documentation. FastAPI uses its
+threads, LitServe a process for each core, BentoML a thread for each core.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from benchmarks.servers import BUILD, COHORT, OTHERS, Running, Server, Start, la
 from benchmarks.workloads import Call, Workload
 
 FOREIGN_CORES = 0.25
-"""What others may use of the machine in a round that counts."""
+"""Cores that others may use in a round that counts."""
 
 TRIES = 3
-"""How often a round is measured until others leave the machine alone."""
+"""Maximum measurements of a round until others leave the machine alone."""
 
 QUIET_SECONDS = 30.0
-"""How long a round waits for others to leave the machine alone."""
+"""Maximum wait of a round for others to leave the machine alone."""
 
 SETTLES = 3.0
 """Seconds until a server is measured: Cohort tries models in idle moments after their load."""
@@ -50,9 +50,9 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Work:
-    """What the others do, by its name in others/work.py, on a folder of models for Cohort.
+    """The work of the servers, by its name in others/work.py, with a folder of models for Cohort.
 
-    file: The network's. environment: What the others need to know besides.
+    file: The network's file. environment: Further variables for the others.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Work:
 
     @property
     def workload(self) -> Workload:
-        """What `launch` calls it."""
+        """Return its description for `launch`."""
         return Workload(self.name, self.file.parents[1].name)
 
 
@@ -80,7 +80,7 @@ def _start(work: Work, command: Sequence[str], **environment: str) -> Start:
 
 
 def servers(work: Work) -> list[Asked]:
-    """The servers. Raises RuntimeError where one cannot be installed."""
+    """Return the servers. Raises RuntimeError where one cannot be installed."""
     picture = work.name == "picture"
 
     def server(name: str, ready: str, start: Callable[[int], Start], *packages: str) -> Server:
@@ -137,7 +137,7 @@ def _whole(sent: bytes) -> Call:
 
 
 class Round(NamedTuple):
-    """What was measured of a server; `others` is what others used of the machine, in cores."""
+    """The results of a server; `others` is the machine's use by others, in cores."""
 
     rate: float
     cpu_ms: float
@@ -150,12 +150,12 @@ def measure(
     work: Work, sent: Sequence[bytes], callers: Sequence[int], *, rounds: int, seconds: float,
     only: Sequence[str] = (), keep_all: bool = False,
 ) -> tuple[list[list[str]], str]:  # fmt: skip
-    """Start all servers, and measure them in turns, the others stopped meanwhile.
+    """Start all servers, and measure them in turns, with the others stopped.
 
     Gives the lines of a table, and how much was dropped. A round in which others used more than
-    FOREIGN_CORES of the machine is measured again, TRIES times at most, then dropped.
-    Raises RuntimeError where there is no wrk, or a server does not start or answers another label
-    than the first.
+    FOREIGN_CORES of the machine is measured again, TRIES times at most, then dropped. Raises
+    RuntimeError if wrk is missing, or a server does not start or answers another label than the
+    first.
     """
     if problem := load.missing():
         raise RuntimeError(problem)
@@ -187,7 +187,7 @@ def measure(
 def _start_all(
     stack: ExitStack, work: Work, sent: Sequence[bytes], only: Sequence[str]
 ) -> dict[str, tuple[Running, Path]]:
-    """The servers, stopped, and what they are asked; all give the same labels."""
+    """Return the servers, stopped, and what they are asked; all give the same labels."""
     running: dict[str, tuple[Running, Path]] = {}
     labels: list[str] = []
     for asked in servers(work):
@@ -278,7 +278,7 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def fresh(name: str) -> Path:
-    """An empty folder for models and files."""
+    """Return an empty folder for models and files."""
     folder = BUILD / "labelling" / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -293,7 +293,7 @@ VERSIONS = ", ".join(
 
 @dataclass(frozen=True)
 class Table:
-    """The lines of what was measured at once, and how."""
+    """The lines of one measurement, and its conditions."""
 
     title: str
     run: str
@@ -301,7 +301,7 @@ class Table:
 
 
 def show(name: str, title: str, says: str, tables: Sequence[Table], *, write: bool) -> None:
-    """Print the tables, and write results/NAME.md where that is asked for."""
+    """Print the tables, and write results/NAME.md on request."""
     text = [
         line
         for one in tables
@@ -310,7 +310,7 @@ def show(name: str, title: str, says: str, tables: Sequence[Table], *, write: bo
     print(title, *text, sep="\n")
     if write:
         load_average = (
-            f"load average at the end {os.getloadavg()[1]:.1f}; `others` says what else ran"
+            f"load average at the end {os.getloadavg()[1]:.1f}; `others` is other work in cores"
         )
         report.write_page(
             Path(__file__).parent / "results" / f"{name}.md", title, says,

@@ -1,4 +1,6 @@
-"""How wide the fast lane is: what requests of each kind cost beside the plain one.
+"""Measure the fast lane: the cost of requests of each kind, compared with the plain one.
+
+Commands::
 
     python -m benchmarks.lane                          every kind, in turn
     python -m benchmarks.lane --only 'headers|id' --rounds 8
@@ -37,7 +39,7 @@ from benchmarks.servers import BUILD, ROOT, SERVERS, Running, Start, launch, sou
 from benchmarks.workloads import WORKLOADS, Workload
 
 FOREIGN_CORES = 0.25
-"""What others may use of the machine in a round that counts."""
+"""Cores that others may use in a round that counts."""
 
 COPIES = 100
 
@@ -125,7 +127,7 @@ class Kind:
     script: str = SCRIPT
 
     def calls(self) -> Iterator[bytes]:
-        """The requests as they go over the wire, asked for in turn."""
+        """Yield the requests as they go over the wire, asked for in turn."""
         for number in range(max(len(self.bodies), len(self.paths))):
             body = self.bodies[number % len(self.bodies)]
             path = self.paths[number % len(self.paths)]
@@ -223,7 +225,7 @@ def kinds() -> list[Kind]:
 
 @dataclass
 class Figures:
-    """What was measured of a kind."""
+    """The results of a kind."""
 
     cpu_us: list[float] = field(default_factory=list)
     ratios: list[float] = field(default_factory=list)
@@ -232,7 +234,7 @@ class Figures:
 
 
 def models(workload: Workload) -> Path:
-    """The folder of models, made if need be."""
+    """Return the folder of models, made if need be."""
     folder = BUILD / "lane"
     source = model_folder(workload) / workload.model / "1" / "model.onnx"
     names = ["sole", "split", "sticky", "shadowed"]
@@ -274,7 +276,7 @@ def start(checkout: Path, settings: Mapping[str, str]) -> Running:
 
 
 def ask(kind: Kind, url: str, folder: Path, seconds: float) -> load.Heard:
-    """Ask for some seconds; what came of it. Raises RuntimeError where a request failed."""
+    """Send for some seconds; return the results. Raises RuntimeError where a request failed."""
     calls = folder / re.sub(r"\W+", "-", kind.name)
     if not calls.exists():
         load.list_calls(calls, kind.script, kind.calls())
@@ -285,7 +287,7 @@ def ask(kind: Kind, url: str, folder: Path, seconds: float) -> load.Heard:
 
 
 def one_round(running: Running, kind: Kind, seconds: float) -> tuple[load.Heard, float]:
-    """Ask for some seconds; what came of it, and how many cores others used meanwhile."""
+    """Send for some seconds; return the results, and how many cores others used."""
     return load.watched(running, lambda: ask(kind, running.url, running.log.parent, seconds))
 
 
@@ -321,7 +323,7 @@ COLUMNS = ("kind", "CPU, µs", "range", "of plain", "range", "requests/s", "fast
 
 
 def cells(found: Mapping[str, Figures]) -> Iterator[list[str]]:
-    """The rows of the table, as COLUMNS names them."""
+    """Yield the rows of the table, as COLUMNS names them."""
     for name, figures in found.items():
         if not figures.cpu_us:
             yield [name, "every round was dropped", *[""] * (len(COLUMNS) - 2)]
@@ -341,20 +343,20 @@ def cells(found: Mapping[str, Figures]) -> Iterator[list[str]]:
 def write(found: Mapping[str, Figures], title: str) -> None:
     """Write results/lane.md."""
     says = (
-        "Processor time of the server per request, and its ratio to the plain kind's in the same "
-        "round; `fast` is the share that the fast HTTP protocol answered."
+        "The CPU time is the server's per request, with its ratio to the plain kind in the same "
+        "round.\n`fast` is the share that the fast HTTP protocol answered."
     )
     report.write_page(
-        RESULT, "What each kind of request costs", says, "python -m benchmarks.lane --write",
+        RESULT, "Cost of each kind of request", says, "python -m benchmarks.lane --write",
         title, report.markdown(COLUMNS, list(cells(found))),
     )  # fmt: skip
 
 
 @click.command()
 @click.option("--checkout", type=click.Path(exists=True, file_okay=False, path_type=Path),
-              default=ROOT, help="Whose server; default: this one's.")  # fmt: skip
+              default=ROOT, help="Checkout of the server; default: this one.")  # fmt: skip
 @click.option("--only", default="", help="Kinds whose names this expression finds.")
-@click.option("--rounds", default=5, show_default=True, help="How often each kind is measured.")
+@click.option("--rounds", default=5, show_default=True, help="Measurements of each kind.")
 @click.option("--seconds", default=2.0, show_default=True, help="Length of a round.")
 @click.option("--keep-all", is_flag=True, help="Keep rounds in which others used the machine.")
 @click.option("--runs", default=1, show_default=True, help="Servers, one after the other.")

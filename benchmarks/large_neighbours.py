@@ -1,12 +1,13 @@
-"""How a light caller of a tiny model fares beside callers who send large bodies.
+"""Measure a light caller of a tiny model next to callers who send large bodies.
 
     python -m benchmarks.large_neighbours [--seconds 5] [--rounds 3] [--kinds "predict 1,V2 10"]
 
 Requests for the tiny model arrive 200 times a second whether or not earlier ones are answered, and
-count from when they were due, while two callers send one large body after the other to a model that
-answers one number. A kind is a form and the body's size in MB. Each round measures all kinds in
-turn, "nothing" too: what the machine itself does. The median of the rounds is shown, and for the
-p99 the range. CPU is the server's, user and system, less what it takes in rounds of nothing.
+count from when they were due. During that, two callers send one large body after the other to a
+model that answers one number. A kind is a form and the body's size in MB. Each round measures all
+kinds in turn, "nothing" too: what the machine itself does. The median of the rounds is shown, and
+for the p99 the range. CPU is the server's, user and system, less what it takes in rounds of
+nothing.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ while True:
 
 @dataclass(frozen=True)
 class Large:
-    """What a large caller sends; a path of "" is gRPC."""
+    """The request of a large caller; a path of "" is gRPC."""
 
     path: str
     body: bytes
@@ -89,18 +90,18 @@ JSON = {"content-type": "application/json"}
 
 
 def predict(values: np.ndarray) -> Large:
-    """The tutorials' form."""
+    """Return the tutorials' form."""
     return Large("/models/large/predict", b'{"input":[[%b]]}' % _digits(values), JSON)
 
 
 def v2(values: np.ndarray) -> Large:
-    """A V2 tensor as JSON."""
+    """Return a V2 tensor as JSON."""
     about = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1,%d],"data":[%b]}]}'
     return Large("/v2/models/large/infer", about % (values.size, _digits(values)), JSON)
 
 
 def v2_binary(values: np.ndarray) -> Large:
-    """A V2 tensor as bytes behind JSON."""
+    """Return a V2 tensor as bytes behind JSON."""
     head = json.dumps(
         {
             "inputs": [
@@ -121,7 +122,7 @@ def v2_binary(values: np.ndarray) -> Large:
 
 
 def npy(values: np.ndarray) -> Large:
-    """A .npy file."""
+    """Return a .npy file."""
     with tempfile.TemporaryFile() as file:
         np.save(file, values.reshape(1, -1))
         file.seek(0)
@@ -130,7 +131,7 @@ def npy(values: np.ndarray) -> Large:
 
 
 def rpc(values: np.ndarray) -> Large:
-    """A gRPC message with raw contents."""
+    """Return a gRPC message with raw contents."""
     request = schema.ModelInferRequest(model_name="large")
     request.inputs.add(name="x", datatype="FP32", shape=[1, values.size])
     request.raw_input_contents.append(values.tobytes())
@@ -156,7 +157,7 @@ BINARY_KINDS = ("binary 20", "npy 20", "gRPC 20")
 
 @dataclass(frozen=True)
 class Round:
-    """What was measured of one kind in one round: seconds, MB/s, and the server's CPU seconds/s."""
+    """The results of one kind in one round: seconds, MB/s, and the server's CPU seconds/s."""
 
     p50: float
     p99: float
@@ -276,7 +277,7 @@ def _cpu(pid: int) -> float:
 
 
 def _mean() -> ModelProto:
-    """The mean of each row of any width."""
+    """Return the mean of each row of any width."""
     node = helper.make_node("ReduceMean", ["x"], ["y"], axes=[1], keepdims=1)
     graph = helper.make_graph(
         [node],

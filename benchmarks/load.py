@@ -1,4 +1,4 @@
-"""Load by wrk: closed loop, so many connections, each asking again once answered."""
+"""Load by wrk: closed loop on a number of connections, each of which sends again once answered."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks import usage
 from benchmarks.servers import Running
 
 Heard = dict[str, Any]
-"""What callers say of a round: `requests` in so many `seconds`, and more."""
+"""The callers' results of a round: `requests` in `seconds`, and more."""
 
 # wrk corrects its latencies for coordinated omission by its mean interval; every server alike.
 SCRIPT = """
@@ -45,12 +45,12 @@ function done(summary, latency, requests)
     e.status, e.connect + e.read + e.write + e.timeout))
 end
 """
-"""What a script says of a round at its end."""
+"""The report of a script at the end of a round."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """What one round of load gave; seconds, and microseconds of processor time per request."""
+    """The results of one round; seconds, and microseconds of processor time per request."""
 
     rate: float
     p50: float
@@ -63,7 +63,7 @@ class Round:
 
 
 def missing() -> str:
-    """Say why there can be no load, "" where there can."""
+    """Return the reason why load is impossible, or ""."""
     return "" if shutil.which("wrk") else "wrk is not installed: apt-get install wrk"
 
 
@@ -92,7 +92,10 @@ def list_calls(folder: Path, script: str, calls: Iterable[bytes]) -> Path:
 
 
 def ask_by_wrk(folder: Path, url: str, connections: int, seconds: float) -> Heard:
-    """Ask what `list_calls` wrote; what wrk says of it. Raises RuntimeError where it fails."""
+    """Send the calls that `list_calls` wrote; return wrk's results.
+
+    Raises RuntimeError where it fails.
+    """
     done = subprocess.run(
         ["wrk", "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s", "--timeout", "60s",
          "-s", str(folder / "load.lua"), url, "--", str(folder / "calls.txt")],
@@ -108,7 +111,7 @@ def ask_by_wrk(folder: Path, url: str, connections: int, seconds: float) -> Hear
 def watched(
     running: Running, ask: Callable[[], Heard], beside: Sequence[int] = ()
 ) -> tuple[Heard, float]:
-    """Ask; what was heard, and how many cores others used meanwhile.
+    """Send; return the results, and how many cores others used.
 
     Added are `cpu_us` per request, and `hot`, the share that the fast HTTP protocol answered.
     The sessions `beside` the server are not others.

@@ -40,12 +40,12 @@ class Found:
 
 
 def model_folder(workload: Workload) -> Path:
-    """The folder with the workload's model alone in it, made if need be."""
+    """Return the folder with the workload's model alone in it, made if need be."""
     return models.build(workload.model, BUILD / "models").parents[2]
 
 
 def expected(workload: Workload) -> list[np.ndarray]:
-    """What ONNX Runtime answers in process: the first output of each request."""
+    """Return ONNX Runtime's answers in process: the first output of each request."""
     import onnxruntime as ort  # noqa: PLC0415 - after its telemetry is turned off
 
     session = ort.InferenceSession(
@@ -130,7 +130,7 @@ def _one(running: Running, many: int, number: int, found: Found, seconds: float)
 
 
 def find_loops(workload: Workload, say: Say) -> dict[str, dict[str, Any]]:
-    """The bare loop's best shape, and its best with one row at a time."""
+    """Return the bare loop's best shape, and its best with one row at a time."""
     say(f"{workload.name}: looking for the bare loop's best batch and threads")
     requests = {
         f"{number}/{name}": array

@@ -1,10 +1,10 @@
-"""How a fast model fares beside a slow one, against alone.
+"""Measure a fast model next to a slow one, against alone.
 
     python -m benchmarks.neighbour
 
-A model whose run takes about 200 ms is kept busy by eight callers, while requests for a tiny one
-arrive 300 times a second whether or not earlier ones are answered; rounds with and without the slow
-model alternate in one run. Design: at most 2x at p99.
+A model whose run takes about 200 ms is kept busy by eight callers. Requests for a tiny one arrive
+300 times a second whether or not earlier ones are answered. Rounds with and without the slow model
+alternate in one run. Design: at most 2x at p99.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main() -> None:
             slow = [json.dumps({"inputs": {"x": [[0.0] * 4]}}).encode()] * 8
 
             async def round_of(beside: bool) -> tuple[Heard, Heard]:
-                """One round; what the fast model's callers heard, and the slow one's."""
+                """Run one round; return the results of the fast model and of the slow one."""
                 path = "/models/{}/predict".format
                 if not beside:
                     return await arrivals(address, path("fast"), fast, RATE, SECONDS), Heard()
@@ -64,7 +64,7 @@ def main() -> None:
                 slow_p50.append(long.quantile(0.5))
     table = Table("fast model", "answers/s", "p50 ms", "p99 ms", "p99 x alone")
     base = statistics.median(heard.quantile(0.99) for heard in alone)
-    for name, rounds in (("alone", alone), ("beside the slow one", beside)):
+    for name, rounds in (("alone", alone), ("with the slow one", beside)):
         p99 = statistics.median(heard.quantile(0.99) for heard in rounds)
         table.add_row(
             name,

@@ -2,10 +2,10 @@
 
     python -m benchmarks.openloop PORT REQUEST.http RATE SECONDS [CONNECTIONS]
 
-A process of its own on epoll, with microsecond waits. Latency counts from when a request was due,
-so neither a slow server nor a late generator hides anything (no coordinated omission). A request
-that finds every connection taken waits for one, and that wait counts. The generator's own lag, from
-due to looked at, is reported beside it.
+The generator is a separate process on epoll, with microsecond waits. Latency counts from when a
+request was due, so neither a slow server nor a late generator hides anything (no coordinated
+omission). A request that finds every connection taken waits for one, and that wait counts. The
+generator's own lag, from due to handled, is reported as well.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def run(
 
 
 def is_whole(answer: bytes) -> bool:
-    """Whether this is an answer to its end."""
+    """Return True if the answer is complete."""
     head, end, body = answer.partition(b"\r\n\r\n")
     if not end:
         return False

@@ -1,24 +1,26 @@
-"""What a server that is offered more than it can do still does.
+"""Measure a server under overload: goodput, waits, Retry-After and recovery.
 
     python -m benchmarks.overload [--seconds 60] [--factor 3] [--timeout-ms 0] [--rounds 1]
 
 A model whose runs take about 5 ms on each of two cores is first kept busy by a few callers: that is
 its capacity. Then requests arrive at `factor` times this rate whether or not earlier ones are
-answered, from a process of its own on the same cores, at the lowest priority. Printed are the
-goodput (answers with 200) as a share of the capacity, measured just before and just after; how long
-admitted requests took, against the bound of the queue; what Retry-After said, against what those
-who came in the same half second and were admitted then waited; memory; who used the processor; and
-how long after the last arrival an ordinary request was answered as fast as before the overload:
-once with the callers waiting on for their answers, and once with all of them leaving.
+answered. A separate process on the same cores sends them, at the lowest priority. It prints:
+
+- the goodput (answers with 200) as a share of the capacity, measured just before and just after;
+- the times of admitted requests, against the bound of the queue;
+- Retry-After, against the waits of requests admitted in the same half second;
+- memory, and the processor time of the server and the callers;
+- the time after the last arrival until an ordinary request is as fast as before.
+  One run lets the callers wait for their answers, one lets all of them leave.
 
 Once here, on two quiet cores (`--seconds 60`): offered 786/s, capacity 261/s before and 272/s
-after, goodput 94 %; admitted p99 6.6 s where the queue's bound is 10 s; Retry-After 1.09 times what
-was waited (0.95 to 1.28 over the half seconds of the run); refused in 2.7 ms; memory flat at
-166 MiB; an ordinary request as before at once where the callers left, and after the queue's 5.5 s
-where they waited on. While other work shared the cores the capacity itself moved by half within a
-run, and the goodput was 67 to 98 % of it. Before the queue's rate was measured, Retry-After was 1.9
-times what was waited, and with `--timeout-ms 1500` 3298 of 4430 answers were 504, after it 196 of
-2171.
+after, goodput 94 %. The p99 of admitted requests was 6.6 s, with a queue's bound of 10 seconds.
+Retry-After was 1.09 times the wait (0.95 to 1.28 over the half seconds of the run). Refusals took
+2.7 ms; memory was flat at 166 MiB. An ordinary request was as fast as before at once if the callers
+left, and after the queue's 5.5 s if they waited. While other work shared the cores the capacity
+itself moved by half within a run, and the goodput was 67 to 98 % of it. Before the queue's rate was
+measured, Retry-After was 1.9 times the wait. With `--timeout-ms 1500`, 3298 of 4430 answers were
+504 before that change, and 196 of 2171 after it.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ class Answer(NamedTuple):
     retry_after: float
 
 
-# -- the callers: a process of their own
+# -- the callers: a separate process
 
 
 def call(
@@ -72,7 +74,7 @@ def call(
 ) -> Iterator[Answer]:
     """Send `rate` requests a second, or with 0 one after the other on each connection.
 
-    `leave`: whether to close all connections after `seconds`, or wait for the last answer.
+    `leave`: True to close all connections after `seconds`, False to wait for the last answer.
     """
     poll = select.epoll()  # before the sockets: `select` takes numbers below 1024
     lines = [Line(port) for _ in range(connections)]
@@ -111,7 +113,7 @@ def call(
 
 
 def _read(held: bytes) -> tuple[int, float] | None:
-    """The status and Retry-After of an answer; None while it is not whole."""
+    """Return the status and Retry-After of an answer; None while it is not whole."""
     head, end, body = held.partition(b"\r\n\r\n")
     if not end:
         return None
@@ -146,7 +148,7 @@ def generate(arguments: Sequence[str]) -> None:
 
 
 class Round(NamedTuple):
-    """What the callers heard, and the processor seconds that they took."""
+    """The callers' results, and the processor seconds that they took."""
 
     answers: list[Answer]
     processor: float
@@ -192,7 +194,7 @@ class Bench:
         return heard.rate(seconds)
 
     def ask(self) -> float | None:
-        """Ask once; what it took in seconds, None where it was refused."""
+        """Send once; return the seconds it took, or None if it was refused."""
         began = monotonic()
         with suppress(OSError):
             line = Line(self.port)
@@ -318,7 +320,7 @@ def _at(ordered: Sequence[float], share: float) -> float:
 
 
 def _retry(heard: Round) -> str:
-    """What was said in each half second, over what those admitted then waited."""
+    """Return Retry-After in each half second, over the waits of those admitted then."""
     said: dict[int, list[float]] = defaultdict(list)
     waited: dict[int, list[float]] = defaultdict(list)
     for one in heard.answers:

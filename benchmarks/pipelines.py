@@ -53,7 +53,7 @@ def write_models(folder: Path) -> None:
 
 @contextlib.contextmanager
 def served(folder: Path) -> Iterator[tuple[str, int]]:
-    """A server of the models; its address and process."""
+    """Yield a server of the models; its address and process."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -80,13 +80,13 @@ def served(folder: Path) -> Iterator[tuple[str, int]]:
 
 
 def processor_seconds(pid: int) -> float:
-    """The processor time of a process so far."""
+    """Return the processor time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def turn(url: str, ask: Ask, callers: int, seconds: float) -> list[float]:
-    """How long each request took, all callers together."""
+    """Return the seconds of each request, all callers together."""
     took: list[float] = []
     until = time.perf_counter() + seconds
 

@@ -44,7 +44,7 @@ def by_ab(*options: str) -> Program:
 
 
 def heard_by_ab(told: str) -> Heard:
-    """What ab heard, from what it printed. Raises RuntimeError where a request failed."""
+    """Return ab's results from its output. Raises RuntimeError where a request failed."""
     said = dict(re.findall(r"^([\w -]+):\s+(\S+)", told, re.MULTILINE))
     if said.get("Failed requests") != "0" or "Non-2xx responses" in said:
         raise RuntimeError(f"ab: {told[-500:]}")
@@ -72,7 +72,7 @@ def by_python(name: str) -> Program:
 
 
 def go() -> Sequence[str]:
-    """The caller in Go, built if need be. Raises RuntimeError where that cannot be."""
+    """Return the caller in Go, built if need be. Raises RuntimeError if it cannot be built."""
     source, program = OTHERS / "caller.go", BUILD / "caller-go"
     compiler = _installed("go", "golang-go")
     if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
@@ -81,7 +81,7 @@ def go() -> Sequence[str]:
 
 
 def java() -> Sequence[str]:
-    """The caller in Java. Raises RuntimeError where there is no compiler."""
+    """Return the caller in Java. Raises RuntimeError without a compiler."""
     _installed("javac", "default-jdk-headless")
     return ["java", str(OTHERS / "Caller.java")]
 
@@ -94,7 +94,7 @@ def _installed(program: str, package: str) -> str:
 
 
 def told_by(command: Sequence[str]) -> str:
-    """What a program prints. Raises RuntimeError where it fails."""
+    """Return a program's output. Raises RuntimeError where it fails."""
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
     )

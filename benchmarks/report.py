@@ -58,7 +58,7 @@ def rows(found: Found) -> Iterator[list[str]]:
 
 
 def table(found: Found) -> Table:
-    """The one table, for the screen."""
+    """Return the one table, for the screen."""
     shown = Table(title="Medians over rounds")
     for number, head in enumerate(HEADS):
         shown.add_column(head, justify="left" if number in {0, 2} else "right", no_wrap=True)
@@ -69,7 +69,7 @@ def table(found: Found) -> Table:
 
 
 def targets_table(found: Found) -> Table:
-    """What was to be reached, for the screen."""
+    """Return the table of targets, for the screen."""
     shown = Table("work", "at least", "measured", "", title="Targets of issue 4")
     for one in summary.targets(found):
         shown.add_row(one.work, one.aim, one.value, MARK[one.reached].strip("*"))
@@ -90,7 +90,7 @@ def write(found: Found, folder: Path = FOLDER) -> None:
 
 
 def text(found: Found, drawn: list[str]) -> Iterator[str]:
-    """The lines of RESULTS.md."""
+    """Yield the lines of RESULTS.md."""
     about = found.about
     yield "# Results\n\n`make bench` writes this page; [README.md](README.md) explains it.\n"
     for name in ("began", "machine", "kernel", "python", "versions", "others", "wrk", "cohort"):
@@ -162,11 +162,11 @@ def drawings(found: Found) -> Iterator[tuple[str, str]]:
 def write_page(
     path: Path, title: str, says: str, command: str, run: str, table: Iterable[str]
 ) -> None:
-    """Write a table of results of its own, with what it was measured on."""
+    """Write a separate page with a table of results, and the machine they were measured on."""
     about = machine.describe()
     lines = [
         f"# {title}\n",
-        f"Written by `{command}`, {time.strftime('%Y-%m-%d %H:%M %Z')}. {says}\n",
+        f"Written by `{command}`, {time.strftime('%Y-%m-%d %H:%M %Z')}.\n{says}\n",
         *(f"- {name}: {about[name]}" for name in ("machine", "python", "versions", "cohort")),
         f"- {run}\n",
         *table,
@@ -176,7 +176,7 @@ def write_page(
 
 
 def markdown(heads: tuple[str, ...], lines: list[list[str]]) -> Iterator[str]:
-    """The lines of a table."""
+    """Yield the lines of a table."""
     yield f"| {' | '.join(heads)} |"
     yield f"|{'---|' * len(heads)}"
     yield from (f"| {' | '.join(one.replace('|', '/') for one in line)} |" for line in lines)

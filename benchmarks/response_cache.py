@@ -1,4 +1,4 @@
-"""What a cache costs a request: hits, and misses beside the same engine without one.
+"""Measure a cache's cost per request: hits, and misses compared with the same engine without one.
 
     python -m benchmarks.response_cache
 

@@ -1,4 +1,6 @@
-"""How often the guard of a rollout is wrong, and how soon it is right, on simulated traffic.
+"""Simulate traffic, and measure how often a rollout's guard is wrong, and how soon it is right.
+
+Commands::
 
     python -m benchmarks.rollouts            2,000 runs of each kind of traffic, on all cores
     python -m benchmarks.rollouts --write    and write the tables into docs/reports/guard.md
@@ -39,7 +41,7 @@ TABLE = re.compile(r"(?<=<!-- benchmarks.rollouts -->\n).*?(?=<!-- end -->)", re
 class Asked(NamedTuple):
     """One outcome: when, of which variant, of which caller, and whether it is a failure.
 
-    on_both: Whether the other version fails on that input as well.
+    on_both: True if the other version fails on that input as well.
     """
 
     at: float
@@ -89,13 +91,13 @@ def visits(random: Random) -> Iterator[tuple[float, str, int]]:
 
 
 def independent(random: Random, rate: Rate) -> Iterator[list[Asked]]:
-    """Requests of a caller each, which fail by themselves."""
+    """Yield requests of a caller each, which fail independently."""
     for at, variant, caller in visits(random):
         yield [Asked(at, variant, caller, random.random() < rate(variant, at))]
 
 
 def batches(size: int) -> Traffic:
-    """Runs of so many requests, of a caller each, which fail together."""
+    """Return runs of `size` requests, of a caller each, which fail together."""
 
     def traffic(random: Random, rate: Rate) -> Iterator[list[Asked]]:
         for at, variant, caller in visits(random):
@@ -106,7 +108,7 @@ def batches(size: int) -> Traffic:
 
 
 def callers(size: int) -> Traffic:
-    """Callers of so many requests, 0.2 s apart, all of which fail or none."""
+    """Return callers of `size` requests, 0.2 s apart, all of which fail or succeed."""
 
     def traffic(random: Random, rate: Rate) -> Iterator[list[Asked]]:
         for at, variant, caller in visits(random):
@@ -166,7 +168,7 @@ class Replays:
         self._on_both = False
 
     def count(self, one: Asked) -> None:
-        """Tell the rollout of an outcome."""
+        """Report an outcome to the rollout."""
         self._on_both = one.on_both
         version = ROLLOUT.variants[one.variant].version
         error = InferenceFailed("it fails") if one.bad else None
@@ -189,7 +191,7 @@ class Replays:
 
 
 def rolled_back_after(case: Case, seed: int) -> int | None:
-    """How many requests of the canary a rollback took; None if there was none."""
+    """Return after how many requests of the canary it was rolled back; None if it was not."""
     random = Random(seed)
     replays = Replays()
     waiting: list[Asked] = []

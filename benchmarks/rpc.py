@@ -1,12 +1,12 @@
-"""What calls over gRPC cost, beside Triton's.
+"""Compare the cost of calls over gRPC with Triton's.
 
     python -m benchmarks.rpc                       Cohort and Triton, in turn
     python -m benchmarks.rpc --servers cohort --only stream
     python -m benchmarks.rpc --runs 3 --write      three times; writes results/grpc.md
 
-Triton is that of the `nvidia-pytriton` wheel, which runs the model in a Python process of its own
-(benchmarks/README.md): its figure is given with that process and without, where only its server in
-C++ is left. Rounds in which others used more than FOREIGN_CORES are dropped and counted.
+Triton is that of the `nvidia-pytriton` wheel, which runs the model in a separate Python process
+(benchmarks/README.md). Its figure is given with that process, and without it for the server in C++
+alone. Rounds in which others used more than FOREIGN_CORES are dropped and counted.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ KINDS = (
 
 @dataclass
 class Figures:
-    """What was measured of a kind with a server; microseconds of processor time per request."""
+    """The results of a kind with a server; microseconds of processor time per request."""
 
     cpu_us: list[float] = field(default_factory=list)
     served_us: list[float] = field(default_factory=list)  # without Triton's Python process
@@ -116,7 +116,7 @@ class Figures:
 
 
 def message_of(kind: Kind) -> bytes:
-    """A request of one row, or of 600 KB."""
+    """Return a request of one row, or of 600 KB."""
     shape = (1, 150_000) if kind.model == "echo" else (1, 10)
     row = np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
     request = ModelInferRequest(model_name=kind.model, id=kind.id)
@@ -126,14 +126,14 @@ def message_of(kind: Kind) -> bytes:
 
 
 def check(running: Running, message: bytes) -> bytes:
-    """The answer of a server to a request. Raises where it gives none."""
+    """Return the answer of a server to a request. Raises where it gives none."""
     with grpc.insecure_channel(f"127.0.0.1:{running.rpc_port}") as channel:
         answer: bytes = channel.unary_unary(METHOD)(message, timeout=30, wait_for_ready=True)
     return b"".join(ModelInferResponse.FromString(answer).raw_output_contents)
 
 
 def asked(kind: Kind, running: Running, message: bytes, seconds: int) -> tuple[list[str], bool]:
-    """The command that calls, and whether it says when it is warm."""
+    """Return the command that calls, and True if it reports when it is warm."""
     file = running.log.parent / "message"
     port = running.rpc_port
     if kind.caller == "h2load":
@@ -155,7 +155,7 @@ def asked(kind: Kind, running: Running, message: bytes, seconds: int) -> tuple[l
 
 @dataclass(frozen=True)
 class Round:
-    """What came of a round; `foreign` are the cores that others used."""
+    """The results of a round; `foreign` are the cores that others used."""
 
     requests: float
     seconds: float
@@ -211,9 +211,7 @@ class Left:
     """Measurements that are not in the figures."""
 
     dropped: int = 0  # because others used the machine
-    crashed: dict[str, int] = field(
-        default_factory=dict
-    )  # by the server that ended, which began anew
+    crashed: dict[str, int] = field(default_factory=dict)  # by the ended server, which restarted
 
 
 def measure(
@@ -254,7 +252,7 @@ def measure(
 
 
 def started(name: str, kind: Kind) -> Running:
-    """A server that gives the right answers. Raises RuntimeError where they are wrong."""
+    """Return a server that gives the right answers. Raises RuntimeError where they are wrong."""
     workload = Workload(kind.model, kind.model)
     running = launch(SERVERS[name], workload, model_folder(workload))
     running.wait()
@@ -270,7 +268,7 @@ COLUMNS = ("call", "server", "CPU, µs", "range", "its server alone", "requests/
 
 
 def cells(found: Mapping[tuple[str, str], Figures]) -> Iterator[list[str]]:
-    """The rows of the table, as COLUMNS names them."""
+    """Yield the rows of the table, as COLUMNS names them."""
     for (kind, server), figures in found.items():
         if not figures.cpu_us:
             yield [kind, server, "no round is left", *[""] * (len(COLUMNS) - 3)]
@@ -290,11 +288,11 @@ def write(found: Mapping[tuple[str, str], Figures], title: str) -> None:
     """Write results/grpc.md."""
     says = (
         "Processor time per request of all the server's processes; *its server alone* leaves out "
-        "the Python process in which Triton's wheel runs the model. The callers are on the same "
+        "the Python process in which Triton's wheel runs the model.\nThe callers are on the same "
         "machine: requests/s of the cheap calls are bounded by them as well."
     )
     report.write_page(
-        RESULT, "What calls over gRPC cost", says, "python -m benchmarks.rpc --write",
+        RESULT, "Cost of calls over gRPC", says, "python -m benchmarks.rpc --write",
         title, report.markdown(COLUMNS, list(cells(found))),
     )  # fmt: skip
 
@@ -302,7 +300,7 @@ def write(found: Mapping[tuple[str, str], Figures], title: str) -> None:
 @click.command()
 @click.option("--servers", default="cohort,triton-python", show_default=True)
 @click.option("--only", default="", help="Kinds whose names this expression finds.")
-@click.option("--rounds", default=3, show_default=True, help="How often each kind is measured.")
+@click.option("--rounds", default=3, show_default=True, help="Measurements of each kind.")
 @click.option("--seconds", default=2, show_default=True, help="Length of a round.")
 @click.option("--keep-all", is_flag=True, help="Keep rounds in which others used the machine.")
 @click.option("--runs", default=1, show_default=True, help="Servers, one after the other.")

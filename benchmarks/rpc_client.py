@@ -2,7 +2,7 @@
 
     python -m benchmarks.rpc_client '{"port": 8001, "message": FILE, "seconds": 2, …}'
 
-A process of its own, which waits for a line on its standard input, warm by then, and prints a
+It is a separate process, which waits for a line on its standard input, warm by then, and prints a
 `RESULT`. Its HTTP/2 is only what a benchmark needs: it takes no account of the server's windows,
 which requests of some hundred bytes never fill.
 """
@@ -28,20 +28,20 @@ WIDEST = 2**31 - 1
 WARM_SECONDS = 0.5
 
 HEADS_AHEAD = 1500
-"""Of each connection, where each call has one of its own."""
+"""Request heads prepared for each connection, if calls have separate heads."""
 
-LONGEST_OK = 40
+MAX_OK = 40
 """Bytes of the trailers of a call that went well, at most: they have no message."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is called.
+    """The calls to send.
 
     message: The file of the request.
     method: `ModelInfer`, or `ModelStreamInfer`: all messages of a connection on one stream.
     depth: Requests of a connection that wait for their answers.
-    traced: Whether each call has a deadline and a trace of its own.
+    traced: True if each call has a separate deadline and trace.
     """
 
     port: int
@@ -58,7 +58,7 @@ class Plan:
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """A frame of HTTP/2."""
+    """Return a frame of HTTP/2."""
     head = len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big")
     return head + payload
 
@@ -104,7 +104,7 @@ class Peer:
             elif kind in (SETTINGS, PING) and not flags & ACK:
                 replies += frame(kind, ACK, 0, data[at + 9 : end] if kind == PING else b"")
             elif kind in (RESET, GOAWAY) or (
-                kind == HEADERS and flags & END_STREAM and length > LONGEST_OK
+                kind == HEADERS and flags & END_STREAM and length > MAX_OK
             ):
                 failed = True
             at = end
@@ -145,7 +145,7 @@ class Peer:
 
 
 def main() -> None:
-    """Call until the time is over."""
+    """Call until the time has ended."""
     plan = Plan(**json.loads(sys.argv[1]))
     message = Path(plan.message).read_bytes()
     selector = selectors.DefaultSelector()

@@ -1,14 +1,14 @@
-"""How long a light caller waits while /metrics and /openapi.json are read.
+"""Measure the waits of a light caller while /metrics and /openapi.json are read.
 
     python -m benchmarks.scrapes [--models 100] [--rounds 3]
 
-Copies of a tiny model are served. One caller asks one of them 200 times a second, whether or not
-earlier requests are answered, while another process asks each model once, waits and reads the page,
-over and over: so every version's counts have changed at each scrape. "idle" reads nothing, "asked"
-asks the models without reading; "kept" reads a document that was written before, the last row one
-that is written anew: 17 of single models are read before it. Waits are those of the light caller;
-the round with the best worst one counts, for a busy machine adds its own. Design: a page takes 5 ms
-of the event loop at a time.
+Copies of a tiny model are served. One caller sends to one of them 200 times a second, whether or
+not earlier requests are answered. Another process sends to each model once, waits and reads the
+page, again and again, so every version's counts have changed at each scrape. The row "idle" reads
+nothing, "asked" sends to the models without reading. The row "kept" reads a document that was
+written before. The last row reads one that is written again: 17 of single models are read before
+it. Waits are those of the light caller. The round with the best worst wait counts, because a busy
+machine adds its own waits. Design: a page takes 5 ms of the event loop at a time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RATE = 200.0
 SECONDS = 6.0
 PAGES = ("idle", "asked", "/metrics", "kept /openapi.json", "/openapi.json")
 NOT_KEPT = 17
-"""Documents after which the server keeps none of the former ones."""
+"""Documents after which the server has dropped all former ones."""
 
 READING = """
 import http.client, json, sys, time
@@ -91,7 +91,7 @@ def main() -> None:
 def round_of(
     server: Cohort, page: str, models: int
 ) -> tuple[Heard, list[tuple[float, int]], float]:
-    """What the light caller heard, each read's seconds and bytes, and CPU milliseconds a second."""
+    """Return the light caller's results, seconds and bytes of reads, and CPU ms a second."""
     port = server.url.rpartition(":")[2]
     body = json.dumps({"input": [[0.0] * 4]}).encode()
     with subprocess.Popen(
@@ -117,7 +117,7 @@ def round_of(
 
 
 def busy_seconds(pid: int) -> float:
-    """The processor time that a process has taken."""
+    """Return the processor time that a process has taken."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
 

@@ -39,7 +39,7 @@ OTHERS = Path(__file__).parent / "others"
 
 @dataclass
 class Start:
-    """What to run."""
+    """The command of a server."""
 
     command: Sequence[str]
     environment: Mapping[str, str]
@@ -72,7 +72,7 @@ class Server:
         return str(python)
 
     def node_folder(self) -> Path:
-        """The folder of its npm packages, made on demand. Raises RuntimeError if it cannot.
+        """Return the folder of its npm packages, made on demand. Raises RuntimeError if it cannot.
 
         Without their install scripts: onnxruntime-node has the CPU libraries in its package, and
         its script would fetch those for CUDA from elsewhere.
@@ -90,7 +90,7 @@ class Server:
 
 
 def find_uv() -> str:
-    """The machine's own uv, else the one of this checkout."""
+    """Return the machine's own uv, else the one of this checkout."""
     return shutil.which("uv") or str(ROOT / ".tools/bin/uv")
 
 
@@ -158,12 +158,12 @@ class Running:
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
-        for folder in usage.processes(self.process.pid):  # our own: nobody else's
+        for folder in usage.processes(self.process.pid):  # only our own processes
             with suppress(ProcessLookupError):
                 os.kill(int(folder.name), number)
 
     def settle(self, seconds: float = 20) -> None:
-        """Wait until it is done with what the load generator left behind."""
+        """Wait until it has finished the rest of the load."""
         until = time.monotonic() + seconds
         used = usage.cpu_seconds(self.process.pid)
         while time.monotonic() < until:
@@ -173,7 +173,7 @@ class Running:
                 return
 
     def metric(self, name: str) -> float | None:
-        """The sum of a metric of Cohort's over its labels, None where there is none."""
+        """Return the sum of a metric of Cohort's over its labels, None if it is absent."""
         try:
             text = httpx.get(self.url + "/metrics", timeout=5).text
         except httpx.TransportError:
@@ -214,7 +214,7 @@ def launch(server: Server, workload: Workload, models: Path) -> Running:
 
 
 def free_port() -> int:
-    """A port nobody listens on just now."""
+    """Return a port that is not in use now."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
@@ -225,7 +225,7 @@ def model_file(models: Path, workload: Workload) -> Path:
 
 
 def source_path(checkout: Path) -> str:
-    """PYTHONPATH for the code of a checkout, also one from when the command lay beside `app`."""
+    """Return PYTHONPATH for a checkout's code, including one with the command next to `app`."""
     return os.pathsep.join([str(checkout), str(checkout / "app")])
 
 
@@ -269,7 +269,7 @@ def _fastify(workload: Workload, models: Path, port: int, _: Path) -> Start:
 
 
 def _javascript(server: Server, runtime: str, workload: Workload, models: Path, port: int) -> Start:
-    script = shutil.copy(OTHERS / "javascript.mjs", server.node_folder())  # beside its packages
+    script = shutil.copy(OTHERS / "javascript.mjs", server.node_folder())  # next to its packages
     environment = {"MODEL": str(model_file(models, workload)), "PORT": str(port)}
     return Start([runtime, str(script)], environment)
 
@@ -353,7 +353,7 @@ TRITON = Server(
     packages=("nvidia-pytriton==0.7.0", "onnxruntime==1.31.1"),
 )  # fmt: skip
 FLOOR = Server("floor", _floor, ask_simply)
-"""What connections and callers alone cost: it answers a constant, whatever it is asked."""
+"""The cost of connections and callers alone: it answers every request with a constant."""
 
 SERVERS = {
     one.name: one for one in (COHORT, TUTORIAL, RAW, LITSERVE, MLSERVER, BUN, FASTIFY, TRITON)
@@ -361,7 +361,7 @@ SERVERS = {
 
 
 def cohort_of(name: str, checkout: Path, settings: Mapping[str, str]) -> Server:
-    """Cohort as it is in a checkout, with settings besides the benchmark's own."""
+    """Return Cohort as in a checkout, with settings added to the benchmark's own."""
 
     def start(workload: Workload, models: Path, port: int, folder: Path) -> Start:
         began = _cohort(workload, models, port, folder)

@@ -1,4 +1,4 @@
-"""How connections spread over processes: a shared listener, SO_REUSEPORT, and sockets passed on.
+"""Spread connections over processes: by a shared listener, SO_REUSEPORT, and passed sockets.
 
 `python -m benchmarks.spreading` starts bare servers, opens keep-alive connections, all at once and
 one after the other, and counts who has how many. It decided docs/contributing/decisions/0041.
@@ -23,7 +23,7 @@ WAYS = ("shared", "reuseport", "passed")
 
 
 class Named(asyncio.Protocol):
-    """Says which process it is, whatever is asked."""
+    """Answers every request with the id of its process."""
 
     transport: asyncio.Transport
 
@@ -36,7 +36,7 @@ class Named(asyncio.Protocol):
 
 
 def bound(port: int, *, reuse: bool) -> socket.socket:
-    """A listener on the loopback address."""
+    """Return a listener on the loopback address."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if reuse:
@@ -88,7 +88,7 @@ def pass_on(listener: socket.socket, channels: list[socket.socket]) -> None:
 
 
 def child(work: Callable[[], None]) -> int:
-    """Run `work` in a process of its own."""
+    """Run `work` in a separate process."""
     if pid := os.fork():
         return pid
     with suppress(BaseException):
@@ -97,7 +97,7 @@ def child(work: Callable[[], None]) -> int:
 
 
 def start(way: str, processes: int) -> tuple[int, list[int]]:
-    """Start so many servers; return the port and all that has to be killed."""
+    """Start a number of servers; return the port and the processes to kill."""
     first = bound(0, reuse=way == "reuseport")
     port = int(first.getsockname()[1])
     if way == "shared":
@@ -153,7 +153,7 @@ async def open_and_close(port: int, seconds: float) -> float:
 
 
 def cpu_of(pids: list[int]) -> list[float]:
-    """The CPU seconds of processes so far."""
+    """Return the CPU seconds of processes so far."""
     ticks = os.sysconf("SC_CLK_TCK")
     found = []
     for pid in pids:

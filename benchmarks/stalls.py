@@ -1,11 +1,10 @@
-"""How long others wait while a large body is read: nothing long on the event loop.
+"""Measure the waits of others while a large body is read: nothing long runs on the event loop.
 
     python -m benchmarks.stalls [--megabytes 60] [--kinds "float rows,one string"]
 
-One body of a kind after the other is sent to a server of its own, while another process asks for
-/health/live on a new connection every few milliseconds. The longest that one of those waited is
-what counts; on a busy machine that of the best round, and "nothing" says what the machine itself
-does. Design: under 100 ms whatever the body.
+One body of a kind after the other is sent to a separate server. Another process sends to
+/health/live on a new connection every few milliseconds. The longest wait counts, on a busy machine
+that of the best round; "nothing" is the machine itself. Design: under 100 ms whatever the body.
 """
 
 from __future__ import annotations
@@ -43,19 +42,19 @@ Body = Callable[[int], bytes]
 
 
 def rows(unit: bytes, last: bytes = b"") -> Body:
-    """A list of `unit` over and over, in the tutorials' form; and at the end `last`."""
+    """Return a list of `unit` over and over, in the tutorials' form; and at the end `last`."""
     return lambda size: (
         b'{"input": [' + unit * (size // len(unit)) + (last or unit.rstrip(b",")) + b"]}"
     )
 
 
 def columns(unit: bytes) -> Body:
-    """The same among V1's instances."""
+    """Return the same among V1's instances."""
     return lambda size: b'{"instances": [' + unit * (size // len(unit)) + unit.rstrip(b",") + b"]}"
 
 
 def tensor(datatype: str, unit: bytes) -> Body:
-    """The same in a V2 tensor."""
+    """Return the same in a V2 tensor."""
 
     def body(size: int) -> bytes:
         count = size // len(unit) + 1

@@ -1,7 +1,7 @@
-"""How long a start takes, and what the server takes while it idles: `python -m benchmarks.starts`.
+"""Measure the server's start, and its use while it idles: `python -m benchmarks.starts`.
 
-Each round starts `cohort serve` anew, as its own process, with a cache that an earlier start has
-filled, and asks `/predict` until it answers. Then nobody asks anything.
+Each round starts `cohort serve` again, as a separate process, with a cache that an earlier start
+has filled, and requests `/predict` until it answers. Then no client sends anything.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _copies(folder: Path, count: int) -> Path:
 
 
 def _linkable(source: Path, folder: Path) -> Path:
-    """A copy of `source` on the file system of `folder`, where a hard link can be made."""
+    """Return a copy of `source` on the file system of `folder`, where a hard link can be made."""
     copy = folder.parent / "model.onnx"
     if not copy.exists():
         shutil.copy(source, copy)
@@ -78,9 +78,9 @@ def _linkable(source: Path, folder: Path) -> Path:
 def _start(
     checkout: Path, models: Path, folder: Path, idle: float, filling: bool
 ) -> dict[str, float]:
-    """Start the server once; seconds, MiB and percent of a core by what they are of.
+    """Start the server once; return seconds, MiB and percent of a core by name.
 
-    filling: Whether this start fills the cache: it is left time to.
+    filling: True if this start fills the cache: it gets time for that.
     """
     port = _free_port()
     kept = {name: value for name, value in os.environ.items() if not name.startswith("COHORT_")}
@@ -131,7 +131,7 @@ def _start(
 
 
 def _until_idle(process: subprocess.Popen[bytes]) -> float:
-    """Wait until nothing is loaded or measured any more; when that was."""
+    """Wait until nothing is loaded or measured, and return the time."""
     since, used = time.perf_counter(), cpu_seconds(process.pid)
     while True:
         time.sleep(2)

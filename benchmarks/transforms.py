@@ -77,7 +77,7 @@ TROUBLING = 2
 
 
 def write_troubled(models: Path) -> list[str]:
-    """A model for each kind, whose calls may take a second; their names."""
+    """Return a model for each kind, whose calls may take a second; their names."""
     names = []
     for number, body in enumerate(KINDS.values()):
         names.append(f"troubled-{number}")
@@ -124,19 +124,19 @@ async def asked(url: str, other: str, seconds: float) -> tuple[list[float], int]
 
 
 def p99(took: list[float]) -> float:
-    """The 99th percentile in milliseconds."""
+    """Return the 99th percentile in milliseconds."""
     return quantiles(took, n=100)[98] * 1000
 
 
 def busy_cores(seconds: float) -> float:
-    """The cores that other work uses, while this waits."""
+    """Return the cores that other work uses, while this waits."""
     before = busy_seconds()
     time.sleep(seconds)
     return (busy_seconds() - before) / seconds
 
 
 def measured(rounds: int, seconds: float) -> list[list[str]]:
-    """The rows of the table."""
+    """Return the rows of the table."""
     found: dict[str, list[tuple[float, float, int]]] = {kind: [] for kind in KINDS}
     os.environ["COHORT_MODEL_CODE"] = "allow"
     with tempfile.TemporaryDirectory() as name:
@@ -166,7 +166,7 @@ def _row(kind: str, some: list[tuple[float, float, int]]) -> list[str]:
 
 
 def table(rows: list[list[str]]) -> str:
-    """A table of Markdown."""
+    """Return a table of Markdown."""
     head = [
         "its transform",
         "p99 alone, ms",

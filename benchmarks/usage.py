@@ -1,6 +1,6 @@
-"""What a server used, from /proc: all processes of the session that it was started in.
+"""A server's use from /proc: all processes of the session that it was started in.
 
-Those that it began belong to it, too, also where they have sessions of their own.
+Its child processes count as well, even in other sessions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def processes(session: int) -> list[Path]:
         if folder.name.isdigit() and (fields := _fields(folder))
     }
     found = [folder for folder, fields in all_fields.items() if int(fields[3]) == session]
-    for parent in found:  # it grows meanwhile
+    for parent in found:  # it grows during the loop
         found += [
             folder
             for folder, fields in all_fields.items()
@@ -48,7 +48,7 @@ def memory_mb(session: int, kind: str = "VmHWM") -> float:
 
 
 def _fields(folder: Path) -> list[str]:
-    """The fields of `stat` from the third on; none where the process just ended."""
+    """Return the fields of `stat` from the third on; [] if the process just ended."""
     try:
         return (folder / "stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,9 +1,9 @@
-"""What several workers bring on this machine: `python -m benchmarks.workers [--counts 1 2]`.
+"""Measure several workers on this machine: `python -m benchmarks.workers [--counts 1 2]`.
 
-Each round starts a server with so many workers, warms it up and has wrk ask `/predict` by 64
-connections. The load generator's own cores are shown beside the server's: both share the machine.
-With `--weights` it is memory that is measured: a model of 64 MiB, its weights in the file or
-beside it.
+Each round starts a server with a number of workers, warms it up and has wrk send to `/predict` by
+64 connections. The load generator's own cores are shown next to the server's: both share the
+machine. With `--weights` memory is measured: a model of 64 MiB, its weights in the file or outside
+it.
 """
 
 from __future__ import annotations

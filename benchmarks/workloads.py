@@ -1,4 +1,4 @@
-"""What is asked: requests for a model, in the forms that each server takes."""
+"""Requests for a model, in the forms that each server takes."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ Read = Callable[[Mapping[str, str], bytes], NDArray[np.generic]]
 
 
 def ask_simply(_: Workload, inputs: Inputs) -> Call:
-    """The tutorials' form: `{"input": …}`, or the inputs by name where there are several."""
+    """Return the tutorials' form: `{"input": …}`, or the inputs by name if there are several."""
     body = {"input": next(iter(inputs.values()))} if len(inputs) == 1 else inputs
     return Call("/predict", JSON, _dump(body))
 
 
 def ask_cohort(workload: Workload, inputs: Inputs) -> Call:
-    """The same bytes where there is one input, `{"inputs": …}` else, the binary form if asked."""
+    """Return the same bytes for one input, `{"inputs": …}` else, the binary form if asked."""
     if workload.binary:
         return ask_binary(workload, inputs)
     if len(inputs) == 1:
@@ -82,14 +82,14 @@ def ask_cohort(workload: Workload, inputs: Inputs) -> Call:
 
 
 def ask_v2(workload: Workload, inputs: Inputs) -> Call:
-    """The Open Inference Protocol in JSON, with flat data as its clients send it."""
+    """Return the Open Inference Protocol in JSON, with flat data as its clients send it."""
     return Call(f"/v2/models/{workload.model}/infer", JSON, _dump({"inputs": [
         {**_head(name, array), "data": array.ravel()} for name, array in inputs.items()
     ]}))  # fmt: skip
 
 
 def ask_binary(workload: Workload, inputs: Inputs) -> Call:
-    """The Open Inference Protocol's binary extension, the answer binary too."""
+    """Return the Open Inference Protocol's binary extension, the answer binary too."""
     head = _dump({
         "inputs": [
             {**_head(name, array), "parameters": {"binary_data_size": array.nbytes}}
@@ -106,7 +106,7 @@ def ask_binary(workload: Workload, inputs: Inputs) -> Call:
 
 
 def read_answer(headers: Mapping[str, str], body: bytes) -> NDArray[np.generic]:
-    """The first output, from whichever of the forms the answer is in."""
+    """Return the first output, from whichever of the forms the answer is in."""
     size = headers.get("inference-header-content-length")
     document = orjson.loads(body[: int(size)] if size else body)
     if "prediction" in document:

@@ -1,8 +1,8 @@
-"""Digits drawn by a program: ways to write that the data set has few or none of.
+"""Digits drawn by a program: ways to write that are rare or absent in the data set.
 
-Its writers crossed their sevens, closed few fours and set no foot below a one: a network that
-has seen their digits alone reads a plain seven as a three. What `tests/playground` draws to try
-the page has other points, and none of it is trained on.
+Its writers crossed their sevens, closed few fours and set no foot below a one. A network that has
+seen their digits alone reads a plain seven as a three. The drawings of `tests/playground` have
+other points, and are never trained on.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ SIDE, FINE = 8, 4
 """Pixels of a side, and bits of ink along and down each of them, as the data set's scans had."""
 
 WIDEST = 6
-"""Pixels: how wide the data set's digits are at most. They are as high as the picture."""
+"""Pixels: The maximum width of the data set's digits. They are as high as the picture."""
 
 INK = (0.2, 0.34)
 """The share of a picture that is ink, from the thinnest pen to the thickest."""
 
 TREMOR, SLANT, SQUEEZED = 0.025, 0.2, 0.25
-"""How far a point may be off, and how much a digit leans or is narrower: shares of its height."""
+"""Maximum error of a point, and lean and narrowing of a digit: shares of its height."""
 
 WRITTEN: tuple[tuple[int, tuple[str, ...]], ...] = (
     (7, ("0,0 6,0 3,9",)),
@@ -83,7 +83,7 @@ def _points(stroke: str) -> npt.NDArray[np.float64]:
 
 
 def _placed(lines: list[npt.NDArray[np.float64]], pen: float) -> list[npt.NDArray[np.float64]]:
-    """In the middle of the picture and as high as it, with what is too wide made narrower."""
+    """Center the lines in the picture at its full height; too wide digits become narrower."""
     points = np.concatenate(lines)
     low, high = points.min(axis=0), points.max(axis=0)
     room = np.array([WIDEST, SIDE]) * FINE - pen

@@ -1,13 +1,13 @@
 """Train the bundled models: iris version 1, digits versions 1 and 2.
 
-Run it in an environment of its own (README.md beside this file has the pinned versions):
+Run it in a separate environment (README.md in this folder has the pinned versions)::
 
-    python models/train.py                  # writes beside this file
+    python models/train.py                  # writes into this folder
     python models/train.py --into build     # writes build/iris/1/model.onnx and so on, to compare
 
 Every random choice is seeded and everything runs on one thread, so a second run with the same
 libraries makes the same files. Nothing is written before ONNX Runtime has run the model on the
-held-out split and agreed with what it was made from.
+held-out split and agreed with the original.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from torch import nn
 TEST_SIZE = 0.25
 SEED = 7
 TOLERANCE = 1e-5
-LEAST_DIGITS_ACCURACY = 0.98
-MOST_LOST_TO_INT8 = 0.01
+MIN_DIGITS_ACCURACY = 0.98
+MAX_LOST_TO_INT8 = 0.01
 
 DRAWN = 440
-"""Digits drawn by a program that are trained on, beside the data set's rows."""
+"""Digits drawn by a program that are trained on, in addition to the data set's rows."""
 
 TURNED, SHEARED, SCALED, MOVED = 0.2, 0.2, 0.12, 0.08
-"""How far pictures are distorted at most: radians, and shares of the picture."""
+"""Maximum distortions of pictures: radians, and shares of the picture."""
 
 TRAINING = f"the rows that were not held out and {DRAWN} drawn by drawn.py, distorted in each epoch"
 
@@ -142,7 +142,7 @@ def iris_split() -> Split:
 
 
 def digits_split() -> Split:
-    """The 8x8 handwritten digits as FP32 [N, 1, 8, 8], scaled to 0..1."""
+    """Return the 8x8 handwritten digits as FP32 [N, 1, 8, 8], scaled to 0..1."""
     data = load_digits()
     return split(
         data.images[:, np.newaxis] / 16,
@@ -161,7 +161,7 @@ def split(
     preprocessing: str,
     classes: tuple[str, ...],
 ) -> Split:
-    """Hold out a quarter of the rows, each class in proportion, as `Split.metadata` says."""
+    """Hold out a quarter of the rows, each class in proportion, as in `Split.metadata`."""
     parts = train_test_split(
         features.astype(np.float32),
         labels.astype(np.int64),
@@ -224,10 +224,10 @@ class DigitsNetwork(nn.Module):
 
 
 def trained_network(digits: Split, *, epochs: int = 80, batch: int = 64) -> DigitsNetwork:
-    """Train on the training rows and drawn digits, each distorted anew in every epoch.
+    """Train on the training rows and drawn digits, each distorted again in every epoch.
 
-    What was held out is not looked at: the number of epochs and the distortions were chosen on
-    splits of the training rows.
+    Held-out rows are not used: the number of epochs and the distortions were chosen on splits of
+    the training rows.
     """
     network = DigitsNetwork()
     drawn = drawn_digits(DRAWN, seed=SEED)
@@ -292,8 +292,8 @@ def digits_network(digits: Split, network: DigitsNetwork) -> onnx.ModelProto:
     check_close("digits/1", answers["probabilities"], expected)
     accuracy = digits.accuracy(answers["probabilities"].argmax(axis=1))
     print(f"digits/1: accuracy {accuracy:.4f} on {len(digits.test_labels)} held-out rows")
-    if accuracy < LEAST_DIGITS_ACCURACY:
-        raise SystemExit(f"digits/1: {accuracy:.4f} is less than {LEAST_DIGITS_ACCURACY}")
+    if accuracy < MIN_DIGITS_ACCURACY:
+        raise SystemExit(f"digits/1: {accuracy:.4f} is less than {MIN_DIGITS_ACCURACY}")
 
     metadata = digits.metadata(accuracy, "scikit-learn", "torch", "onnxscript", "numpy", "onnx")
     metadata["training"] = TRAINING
@@ -353,7 +353,7 @@ def digits_int8(digits: Split, exported: onnx.ModelProto) -> onnx.ModelProto:
         f"digits/2: accuracy {accuracy:.4f} on {len(digits.test_labels)} held-out rows, "
         f"the same digit as version 1 on {agree:.2%}"
     )
-    if abs(lost) > MOST_LOST_TO_INT8:
+    if abs(lost) > MAX_LOST_TO_INT8:
         raise SystemExit(f"digits/2: accuracy moved by {lost:.4f}")
 
     metadata = digits.metadata(

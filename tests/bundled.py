@@ -49,11 +49,11 @@ def held_out(name: str, features: npt.NDArray[Any], labels: npt.NDArray[Any]) ->
 
 
 def metadata(name: str, version: int) -> dict[str, str]:
-    """Read what the file of a bundled model says about itself."""
+    """Read the metadata in the file of a bundled model."""
     model = onnx.load(model_path(name, version))
     return {entry.key: entry.value for entry in model.metadata_props}
 
 
 def model_path(name: str, version: int) -> Path:
-    """Where a bundled model lies."""
+    """Return the path of a bundled model."""
     return MODELS / name / str(version) / "model.onnx"

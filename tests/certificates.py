@@ -20,7 +20,7 @@ def issue(
 ) -> tuple[bytes, bytes]:
     """Make a certificate with these names, and give it and its key in PEM.
 
-    days: For how long it is valid from now; negative: since when it is not any more.
+    days: Days until it expires; negative: days since it expired.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     until = datetime.now(UTC) + timedelta(days=days)
@@ -52,7 +52,10 @@ def issue(
 
 
 def trusting(ca: trustme.CA, folder: Path, *client: bytes) -> ssl.SSLContext:
-    """What a client uses for servers that `ca` certifies; `client` is its certificate and key."""
+    """Return a client context that trusts servers certified by `ca`.
+
+    `client`: its certificate and key.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     ca.configure_trust(context)
     if client:
@@ -72,7 +75,7 @@ def serve_with(ca: trustme.CA, folder: Path) -> Mapping[str, Path]:
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Put a file in another's place, so that nobody sees half of it."""
+    """Replace a file in one step, so that no reader sees half of it."""
     new = path.with_name(f"{path.name}.new")
     new.write_bytes(data)
     new.rename(path)

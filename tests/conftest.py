@@ -28,19 +28,19 @@ collect_ignore = (
     else ["session/test_providers_openvino.py"]
 )
 
-# A shell starts what runs in its background with SIGINT ignored, and every process after that
-# inherits it: tests that send Ctrl-C would wait for ever. A handler here is the default there.
+# A shell starts its background jobs with SIGINT ignored, and their child processes inherit that.
+# Tests that send Ctrl-C would then hang. A handler here is the default there.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A deadline for each example would fail on a busy machine. The examples are the same at each run,
-# so that a change is judged by itself; nightly runs look for new ones.
+# A deadline for each example would fail on a busy machine. The examples are the same in each run,
+# so a failure comes from the change; nightly runs look for new ones.
 settings.register_profile("default", deadline=None, derandomize=True)
 settings.register_profile("nightly", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-# Where nothing else is said, lines are for people, and a traceback shows the locals of each frame,
-# which takes longer than most tests.
+# By default, lines are for people, and a traceback shows the locals of each frame, which takes
+# longer than most tests.
 structlog.configure(
     processors=[
         structlog.processors.add_log_level,
@@ -52,7 +52,8 @@ structlog.configure(
 def pytest_configure(config: pytest.Config) -> None:
     """Limit the time of each test. Have all processes of pytest-xdist share fork servers.
 
-    Those that measure each test do not: what is forked for a test is to be below its process.
+    Runs that measure each test start no fork servers, since a forked process must be below its
+    test's process.
     """
     config.pluginmanager.register(time_limit)
     starts_others = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
@@ -101,8 +102,8 @@ def pytest_xdist_auto_num_workers() -> int:
 def authorities_read_once() -> Iterator[None]:
     """Let all clients of httpx share what they trust.
 
-    Each reads the world's certificate authorities anew, which took 57 ms of CPU; tests make many
-    thousands of clients, one for each look at a server that starts.
+    Each client reads the certificate authorities again, which took 57 ms of CPU. Tests make many
+    thousands of clients, one for each poll of a server that starts.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(

@@ -1,9 +1,9 @@
-"""How tests see that work grows no faster than it may: against a control of the same moment.
+"""Check that work grows no faster than it may, against a control of the same moment.
 
-A number of seconds says most of the machine. What is compared here was measured in the same
-process, one right after the other, over and over, by the time on a processor, which does not count
-waiting. Only minima count: whatever else a machine does makes work seem slower, and never faster.
-So a limit can be some times what is right, and some times less than what a fault gives.
+A number of seconds depends mostly on the machine. The times compared here are measured in one
+process, alternately and repeatedly, on the processor's clock, which excludes waiting. Only minima
+count: whatever else a machine does makes work seem slower, and never faster. So a limit can be some
+times what is right, and some times less than what a fault gives.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ ROUNDS = 10
 """Measurements at most. Nearly always the first one is as it should be."""
 
 HARMLESS = 0.05
-"""Seconds on a processor that are no matter, however little less of the same takes: a few
-megabytes that no longer fit into a processor's cache take three times as long as they did in it."""
+"""Seconds of processor time that never fail a check.
+
+A few megabytes that no longer fit into the processor's cache take three times as long.
+"""
 
 
 def check_growth(
@@ -34,8 +36,8 @@ def check_growth(
 
     harmless: Seconds that `large` may take in any case.
     clock: Seconds on a processor; default: those of this thread.
-    base: Work whose processor time is subtracted from both, because any work takes as much, but no
-        more than three quarters of what `small` takes; default: nothing is subtracted.
+    base: Work whose processor time is subtracted from both, because any work takes as much. At most
+        three quarters of `small`'s time is subtracted; default: nothing.
 
     Work that keeps the limit is measured once, and what is beyond it has to be so ROUNDS times.
     """

@@ -51,14 +51,14 @@ class ControlledRequest:
         self.priority = priority
         self.cancelled = False
         self.answered = False
-        self.running = False  # whether its run goes on without it
+        self.running = False  # True while its run continues without it
         self.over: Callable[[], None] = lambda: None
         self.times: tuple[float, float] | None = None
         self._reply = reply
 
     @property
     def waiting(self) -> bool:
-        """Whether it needs an answer."""
+        """True if it still needs an answer."""
         return not (self.cancelled or self.answered)
 
     def cancel(self) -> None:
@@ -66,7 +66,7 @@ class ControlledRequest:
         self.cancelled = True
 
     def when_over(self, then: Callable[[], None]) -> bool:
-        """As `Cancellable.when_over`; `running` says whether it is in a run."""
+        """As `Cancellable.when_over`; `running` is true while it is in a run."""
         if self.running:
             self.over = then
         return self.running
@@ -84,7 +84,7 @@ class ControlledQueue:
 
     model: Gives the outputs; default twice the inputs.
     max_requests: Waiting requests at most; default None: any number.
-    shadow: Whether it was opened for a shadow; default False.
+    shadow: True if it was opened for a shadow; default False.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class ControlledQueue:
 
     @property
     def waiting(self) -> int:
-        """How many requests need an answer."""
+        """Number of requests that need an answer."""
         return sum(one.requests for one in self.requests if one.waiting)
 
     def submit(
@@ -152,11 +152,11 @@ class ControlledEngine(ControlledQueue):
     """An engine whose requests the test answers. Fulfils `BatchEngine`.
 
     inputs, outputs: Its specs; default one FP32 input "x" and one output "y" of two columns.
-    model: What gives the outputs; default twice the inputs.
+    model: Function that returns the outputs; default: twice the inputs.
     labels: The names of its classes; default none.
     timeout: The longest that a request may take, in seconds; default 30.
     example: Inputs that it takes; default None: none are known.
-    inline_rows: How many rows `run_now` may take; default 1: none.
+    inline_rows: Maximum rows of `run_now`; default 1: it runs nothing.
     placement: Where it runs; default on the CPU, as wanted.
     """
 
@@ -196,7 +196,7 @@ class ControlledEngine(ControlledQueue):
         return self
 
     def run_now(self, inputs: Arrays, arrived: float, rows: int, requests: int) -> RunResult | None:
-        """Run the model before returning; None where others wait. Raises NotReady."""
+        """Run the model before returning; None if other requests wait. Raises NotReady."""
         if self.closed:
             raise NotReady("this version is being unloaded")
         if self.waiting:
@@ -208,7 +208,7 @@ class ControlledEngine(ControlledQueue):
             return None, error
 
     def check_room(self, priority: int) -> None:
-        """Raise what `refusal` says."""
+        """Raise `refusal`, if it is set."""
         if self.refusal is not None:
             raise self.refusal
 
@@ -217,13 +217,13 @@ class ControlledEngine(ControlledQueue):
         return 1 << 20
 
     def side_queue(self, *, max_requests: int, shadow: bool) -> ControlledQueue:
-        """A queue of its own, kept in `side_queues`."""
+        """Return a separate queue, which is kept in `side_queues`."""
         queue = ControlledQueue(self.model, max_requests=max_requests, shadow=shadow)
         self.side_queues.append(queue)
         return queue
 
     def describe(self) -> EngineDescription:
-        """What it claims to be made of."""
+        """Describe itself with the values given to it."""
         return EngineDescription(
             self.metadata,
             self.placement,
@@ -238,7 +238,7 @@ class ControlledEngine(ControlledQueue):
 
 
 def batching_of(engine: Engine) -> BatchingDescription:
-    """How requests share its runs."""
+    """Return the batching part of the engine's description."""
     batching = engine.describe().batching
     assert batching is not None
     return batching
@@ -247,7 +247,7 @@ def batching_of(engine: Engine) -> BatchingDescription:
 def make_entry(
     number: int = 1, engine: Engine | None = None, *, state: State | None = None, reason: str = ""
 ) -> VersionEntry:
-    """A catalog entry: READY with an engine, UNAVAILABLE without one, unless `state` says else."""
+    """Return a catalog entry with `state`; default: READY with an engine, UNAVAILABLE without."""
     if state is None:
         state = State.UNAVAILABLE if engine is None else State.READY
     source = Source(Path("model.onnx"), "stamp", ModelConfig())
@@ -255,7 +255,7 @@ def make_entry(
 
 
 def make_catalog(models: Mapping[str, Sequence[VersionEntry]]) -> dict[str, ModelEntry]:
-    """A catalog of these versions."""
+    """Return a catalog of these versions."""
     return {
         name: ModelEntry(name, {entry.number: entry for entry in entries})
         for name, entries in models.items()
@@ -263,7 +263,7 @@ def make_catalog(models: Mapping[str, Sequence[VersionEntry]]) -> dict[str, Mode
 
 
 def make_registry(models: Mapping[str, Sequence[VersionEntry]]) -> Registry:
-    """A registry that has loaded these versions and reads no disk."""
+    """Return a registry that has loaded these versions and reads no disk."""
     registry = Registry([], observe=lambda event: None)
     registry.catalog = make_catalog(models)
     registry.settled = True

@@ -26,7 +26,7 @@ from cohort.errors import CohortError, InferenceFailed
 from cohort.metrics import Metrics, ServerMetrics
 from cohort.operating import at_once
 from cohort.registry import ModelEntry
-from cohort.scheduling import Trouble
+from cohort.scheduling import Fault
 from cohort.tensors import Array, Arrays
 from tests.waiting import PATIENCE
 
@@ -40,7 +40,7 @@ if sys.platform != "win32":
 
 
 def double(inputs: Arrays, control: object = None) -> Outputs:
-    """A model: twice each input, by the inputs' names."""
+    """Return a model: twice each input, by the inputs' names."""
     return [inputs[name] + inputs[name] for name in sorted(inputs)]  # type: ignore[operator]
 
 
@@ -151,7 +151,7 @@ class RecordedReply:
 
 
 class ManualScheduler:
-    """A scheduler that runs a batch when the test says so, before returning."""
+    """A scheduler that runs a batch when the test calls it, before returning."""
 
     def __init__(self) -> None:
         self.woken = 0
@@ -222,11 +222,11 @@ def assert_empty(batcher: Batcher) -> None:
 
 @dataclass
 class FakeServer:
-    """A server of which `ServerMetrics` tells: one that is well and holds nothing."""
+    """A server for `ServerMetrics` that is healthy and holds nothing."""
 
     serving: Mapping[str, bool] = field(default_factory=dict)
     ready: bool = False
-    latest: Collection[Trouble] = ()
+    latest: Collection[Fault] = ()
     used: int = 0
     maximum: int = 0
     problems: Collection[str] = ()
@@ -234,9 +234,9 @@ class FakeServer:
     answered: int = 0
 
 
-def make_metrics(*, troubles: Collection[Trouble] = ()) -> Metrics:
-    """The metrics of a process without rollouts and without the fast HTTP protocol."""
-    metrics, server = Metrics(), FakeServer(latest=troubles)
+def make_metrics(*, faults: Collection[Fault] = ()) -> Metrics:
+    """Return the metrics of a process without rollouts and without the fast HTTP protocol."""
+    metrics, server = Metrics(), FakeServer(latest=faults)
     metrics.register(ServerMetrics(server, server, server, server, server, None))
     return metrics
 

@@ -55,7 +55,7 @@ def save(model: onnx.ModelProto, path: Path) -> Path:
 
 
 def save_with_external_data(model: onnx.ModelProto, path: Path) -> Path:
-    """Write `model` to `path` with every initializer in `weights.bin` beside it."""
+    """Write `model` to `path` with every initializer in `weights.bin` next to it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     onnx.save_model(
         model, path, save_as_external_data=True, location="weights.bin", size_threshold=0
@@ -159,7 +159,7 @@ def table(*, size: int = 3) -> onnx.ModelProto:
 
 
 def chain_of_tables(*locations: str, size: int = 50_000) -> onnx.ModelProto:
-    """`index` INT64 [N, 1] → `y` FP32 [N, 1]: the sum of what external tables have there."""
+    """`index` INT64 [N, 1] → `y` FP32 [N, 1]: the sum of the external tables' values there."""
     found = [f"found{number}" for number in range(len(locations))]
     weights, nodes = [], []
     for name, location in zip(found, locations, strict=True):
@@ -189,8 +189,8 @@ def reciprocal() -> onnx.ModelProto:
 def slow(*, nodes: int = 200, size: int = 256) -> onnx.ModelProto:
     """`x` FP32 [N, 4] → `y` FP32 [N, 4] = x + 0, through a long chain of products of matrices.
 
-    Each of the `nodes` takes about 0.12 ms at `size` 256 and 1 ms at 512 (one core), whatever the
-    number of rows, and a run can be ended between two of them. The answer waits for the last.
+    Each of the `nodes` takes about 0.12 ms at `size` 256 and 1 ms at 512 (one core), for any number
+    of rows. A run can be ended between two of them. The answer waits for the last.
     """
     chain, last = [], "seed"
     for step in range(nodes):
@@ -223,7 +223,7 @@ def slow_to_open(*, products: int, size: int = 512) -> onnx.ModelProto:
     """`x` FP32 [N, 3] → `y` FP32 [N, 3] = x + 1, by way of constants.
 
     ONNX Runtime computes those while it opens the model, 5 ms for each product of matrices at
-    `size` 512 (one core), and cannot be told to stop meanwhile.
+    `size` 512 (one core). It cannot be stopped before they end.
     """
     chain = [
         helper.make_node("MatMul", [f"step{step}", "turn"], [f"step{step + 1}"])
@@ -385,7 +385,7 @@ def image_classifier() -> onnx.ModelProto:
 def with_defaults(*, optional: int = 1, ir_version: int = IR_VERSION) -> onnx.ModelProto:
     """`x` FP32 [N, 3] → `y` FP32 [N, 3] = x · factor + bias1 + bias2 …, whose defaults are 2 and 0.
 
-    The weights `factor` FP32 [] and, from `optional` 2 on, `bias1` … FP32 [3] are inputs, too.
+    The weights `factor` FP32 [] and, from `optional` 2 on, `bias1` … FP32 [3] are also inputs.
     """
     names = [f"bias{number}" for number in range(1, optional)]
     values = [f"sum{number}" for number in range(1, optional)] + ["y"]
@@ -406,7 +406,7 @@ def with_defaults(*, optional: int = 1, ir_version: int = IR_VERSION) -> onnx.Mo
 
 
 def optional(model: onnx.ModelProto, name: str, value: NDArray[np.generic]) -> onnx.ModelProto:
-    """The same with a default for one of its inputs."""
+    """Return the same with a default for one of its inputs."""
     model.graph.initializer.append(_weight(name, value))
     return model
 
@@ -482,7 +482,7 @@ def decoded_image() -> onnx.ModelProto:
 
 
 def decoders_library() -> Path:
-    """The library of onnxruntime-extensions, found without importing it.
+    """Return the library of onnxruntime-extensions, found without importing it.
 
     That would have this process, and each that it starts, use protobuf in pure Python.
     """
@@ -546,11 +546,11 @@ def uncounted() -> onnx.ModelProto:
 
 
 FOREVER = 10**15
-"""Trips of `loop` that nobody waits for."""
+"""Trips of a `loop` that never ends within a test."""
 
 
 def loop(*, nested: bool = False) -> onnx.ModelProto:
-    """`n` INT64 [N, 1] → `y` FP32 [N, 1] = n, counted in a Loop as often as the largest n says.
+    """`n` INT64 [N, 1] → `y` FP32 [N, 1] = n, counted in a Loop of as many trips as max(n).
 
     `nested` puts the Loop into the taken branch of an If inside a function of the model's own.
     """
@@ -631,7 +631,8 @@ def endless() -> onnx.ModelProto:
 def growing_with_rows(*, loops: bool) -> onnx.ModelProto:
     """`x` FP32 [N, 3] → `y` FP32 [N, 3]: harmless with one row.
 
-    loops: Whether each further row has it negate `x` 10^15 times; else it takes 10^10 FP32.
+    loops: If true, each further row negates `x` 10^15 times; if false, it takes 10^10 FP32 numbers
+        of memory.
     """
     nodes = [
         helper.make_node("Shape", ["x"], ["rows"], end=1),
@@ -670,7 +671,7 @@ def hoard(elements: int) -> onnx.ModelProto:
 
 
 def fill(*, growing: int = 1) -> onnx.ModelProto:
-    """`n` INT64 [N, 1] → `y` FP32 [M]: as many ones as the largest n says, `growing` times."""
+    """`n` INT64 [N, 1] → `y` FP32 [M]: ones, as many as the largest n times `growing`."""
     return _model(
         [
             helper.make_node("ReduceMax", ["n"], ["largest"], keepdims=0),
@@ -712,7 +713,7 @@ def explosive() -> onnx.ModelProto:
 def one_long_node() -> onnx.ModelProto:
     """`n` INT64 [1] → `kept` INT64 [n, 3], by comparing each of n boxes with all others, in a node.
 
-    It cannot be ended before it is over: with n 40,000 that takes a second or more.
+    It cannot be interrupted: with n 40,000 it takes a second or more.
     """
     return _model(
         [
@@ -842,7 +843,7 @@ def divide(
 ) -> onnx.ModelProto:
     """`a`, `b` of whole numbers [N] → `y`: a divided by b, or what remains (Mod).
 
-    `function` puts it into a function of the model's own, where no type is told.
+    `function` puts it into a function of the model, where types are not declared.
     """
     a, b, y = (_tensor(name, dtype, ("N",)) for name in "aby")
     node = helper.make_node(operator, ["a", "b"], ["y"])

@@ -11,7 +11,7 @@ from cohort.metrics import Metrics
 from cohort.operating import ControlPlane, Description, Lifecycle, ProcessPlane
 from cohort.registry import Registry
 from cohort.rollouts import Rollouts
-from cohort.scheduling import Trouble
+from cohort.scheduling import Fault
 from cohort.serving import ConcurrencyLimit, DataPlane, Lease, Outputs
 from cohort.serving.observing import Observer
 from cohort.session import default_chain
@@ -75,14 +75,14 @@ def make_control_plane(
     reconcile: Callable[[], Awaitable[None]] = nothing,
     save: Callable[[], Awaitable[None]] = nothing,
     problems: Callable[[], Sequence[object]] = list,
-    troubles: Callable[[], Sequence[Trouble]] = tuple,
+    faults: Callable[[], Sequence[Fault]] = tuple,
     allow_empty: bool = False,
 ) -> ProcessPlane:
-    """A control plane that finds nothing wrong on disk, unless `problems` says so."""
+    """Return a control plane that finds nothing wrong on disk, unless `problems` reports it."""
     lifecycle = Lifecycle(
         registry,
         loading_reason=lambda: "loading models",
-        troubles=troubles,
+        faults=faults,
         allow_empty=allow_empty,
     )
     return ProcessPlane(
@@ -98,5 +98,5 @@ def make_control_plane(
 
 
 async def health_of(plane: ControlPlane, models: frozenset[str] | None = None) -> Description:
-    """What the plane tells of health to who may see `models`; default: all."""
-    return await plane.health(plane.seen_by(models))
+    """Return the health that the plane shows to a caller who may see `models`; default: all."""
+    return await plane.health(plane.limited_to(models))

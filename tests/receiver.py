@@ -1,4 +1,4 @@
-"""Who takes webhooks: a real web server."""
+"""A real web server that receives webhooks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.waiting import PATIENCE
 
 
 class Receiver:
-    """A web server that takes notifications, and answers with `statuses`, the last one for ever.
+    """A web server that receives notifications and answers with `statuses`; the last one repeats.
 
     A status of 0: it never answers.
     """

@@ -44,6 +44,7 @@ LAYERS: tuple[frozenset[str], ...] = (
                 "sequences",
                 "response_cache",
                 "settings",
+                "planning",
             ),
         }
     ),
@@ -51,7 +52,7 @@ LAYERS: tuple[frozenset[str], ...] = (
 )
 LAYER = {name: number for number, layer in enumerate(LAYERS) for name in layer}
 
-PREPARE = "cohort_prepare"  # a layer of its own, above all; only commands may import it
+PREPARE = "cohort_prepare"  # a separate layer, above all; only commands may import it
 
 # An adapter speaks a protocol: it sees what a caller and an operator may ask for, and the tensors.
 ADAPTERS = frozenset({"http", "rpc"})
@@ -62,7 +63,7 @@ ADAPTERS_SEE = frozenset(
     }
 )
 
-# Who may import a library; a name stands for the module and all inside it. Nothing in `app` may
+# Modules that may import a library; a name includes all modules inside it. Nothing in `app` may
 # import the tests or the programs for developers.
 OWNERS: Mapping[str, frozenset[str]] = {
     "onnxruntime": frozenset({"cohort.session", PREPARE}),
@@ -86,14 +87,14 @@ OWNERS: Mapping[str, frozenset[str]] = {
     "tools": frozenset(),
 }
 
-LONGEST_MODULE = 400  # lines
+MAX_MODULE = 400  # lines
 
 GENERATED = ("_pb2", "_pb2_grpc")  # by protoc
 
 # The same in every module that has them: a module's logger, and a type variable of no meaning.
 MANY_HOMES = frozenset({"log", "A", "B", "T"})
 
-# In tests/ and tools/. The simulation has a clock of its own, in which sleeps take no time.
+# In tests/ and tools/. The simulation has its own clock, in which sleeps take no time.
 MAY_SLEEP = frozenset({"waiting", "simulation.callers", "simulation.world"})
 
 # Inside a package they hide nothing: no import is relative.
@@ -126,7 +127,7 @@ class Module:
 
 
 def room_of(name: str) -> str:
-    """What a module belongs to: `http` for `cohort.http.pages`; "" for `cohort` itself."""
+    """Return the room of a module: `http` for `cohort.http.pages`; "" for `cohort` itself."""
     package, _, rest = name.partition(".")
     return PREPARE if package == PREPARE else rest.partition(".")[0]
 
@@ -194,7 +195,7 @@ def outside_layers(modules: Iterable[Module]) -> list[str]:
 def upwards(modules: Iterable[Module]) -> list[str]:
     complaints = []
     for module in modules:
-        own = LAYER.get(module.room, -1)  # what is public, and cohort_prepare, are above all
+        own = LAYER.get(module.room, -1)  # public modules and cohort_prepare are above all
         for line, name in module.own_imports():
             target = room_of(name)
             if target not in {module.room, PREPARE} and LAYER.get(target, -1) < own:
@@ -246,8 +247,8 @@ def borrowed(library: str, modules: Iterable[Module]) -> list[str]:
 def circles(modules: Sequence[Module]) -> list[str]:
     """Name each circle of imports once, by the modules on it.
 
-    `from cohort.http import errors` is an import of `cohort.http.errors` where that is a module.
-    That Python runs `cohort/http/__init__.py` first is not counted: it would make a circle of each
+    `from cohort.http import errors` is an import of `cohort.http.errors` if that is a module. That
+    Python runs `cohort/http/__init__.py` first is not counted: it would make a circle of each
     package.
     """
     return _circles_in({one.name: set(_imported_modules(one, modules)) for one in modules})
@@ -315,7 +316,7 @@ def hidden_modules(modules: Sequence[Module]) -> list[str]:
 
 
 def _defined(node: ast.AST) -> set[str]:
-    """The names that a module defines at its top level, also where that depends on a condition."""
+    """Return the names that a module defines at its top level, including conditional ones."""
     names: set[str] = set()
     for child in ast.iter_child_nodes(node):
         match child:
@@ -352,7 +353,7 @@ def too_long(modules: Iterable[Module]) -> list[str]:
     return [
         f"{module.name} has {lines} lines: does it hold two subjects?"
         for module in modules
-        if (lines := len(module.source.splitlines())) > LONGEST_MODULE
+        if (lines := len(module.source.splitlines())) > MAX_MODULE
     ]
 
 
@@ -388,12 +389,12 @@ def modules() -> list[Module]:
 
 
 def test_every_module_belongs_to_a_layer(modules: list[Module]) -> None:
-    """A new package says where it stands before it is imported."""
+    """A new package must be given a layer before it is imported."""
     assert not outside_layers(modules)
 
 
 def test_imports_go_down_the_layers(modules: list[Module]) -> None:
-    """Or stay in one."""
+    """Imports go down the layers or stay in one."""
     assert not upwards(modules)
 
 
@@ -419,7 +420,7 @@ def test_library_is_imported_by_its_owners_only(library: str, modules: list[Modu
 
 
 def test_imports_are_absolute(modules: list[Module]) -> None:
-    """An import reads the same wherever it stands."""
+    """An import reads the same in every module."""
     assert not relative_imports(modules)
 
 
@@ -452,12 +453,12 @@ def test_long_modules_are_named(modules: list[Module]) -> None:
 
 
 def test_no_test_sleeps() -> None:
-    """A test waits for what it needs, however long that takes, and no longer."""
+    """A test waits for a condition, however long that takes, and no longer."""
     assert not sleeps([*read_modules(ROOT / "tests"), *read_modules(ROOT / "tools")])
 
 
 def test_programs_are_in_tools() -> None:
-    """What a newcomer finds in tests/ are tests and their support."""
+    """tests/ contains only tests and their support."""
     assert not [*(ROOT / "tests").rglob("__main__.py")]
 
 
@@ -489,7 +490,7 @@ def module(name: str, source: str = "") -> list[Module]:
     ],
 )
 def test_import_up_is_caught(name: str, source: str) -> None:
-    """Up, to nowhere, late, for types only or by name: each is a complaint."""
+    """Imports up, to nowhere, late, for types only or by name are each a complaint."""
     assert len(upwards(module(f"cohort.{name}", source))) == 1
 
 
@@ -504,7 +505,7 @@ def test_import_up_is_caught(name: str, source: str) -> None:
     ],
 )
 def test_import_down_or_within_a_layer_is_fine(name: str, source: str) -> None:
-    """Layers further down, one's own, and everybody else's packages are no complaint."""
+    """Imports from lower layers, from the same layer and from other packages are allowed."""
     assert not upwards(module(name, source))
 
 
@@ -515,7 +516,7 @@ def test_module_outside_layers_is_caught() -> None:
 
 
 def test_packages_that_need_each_other_are_caught() -> None:
-    """Also where no module is on a circle of modules."""
+    """They are caught even if no module is on a circle of modules."""
     modules = [
         *module("cohort.session.running", "from cohort.batching.batch import Batch"),
         *module("cohort.batching.stacking", "from cohort.session.opening import open_session"),
@@ -526,7 +527,7 @@ def test_packages_that_need_each_other_are_caught() -> None:
 
 @pytest.mark.parametrize("target", ["registry", "settings", "metrics", "session"])
 def test_adapter_seeing_too_much_is_caught(target: str) -> None:
-    """Also what is further down the layers is closed to an adapter, except what it needs."""
+    """Lower layers are also closed to an adapter, except for the parts it needs."""
     assert adapters_seeing_too_much(module("cohort.http.models", f"from cohort import {target}"))
 
 
@@ -579,7 +580,7 @@ def test_relative_import_is_caught() -> None:
     ],
 )
 def test_circle_is_caught(back: str) -> None:
-    """Within a package, by any kind of import, and however long; each is named once."""
+    """Circles of any length and kind of import within a package are named once."""
     pair = [
         Module("cohort.codec.json", "from cohort.codec.rows import split"),
         Module("cohort.codec.rows", back),
@@ -635,7 +636,7 @@ def test_package_and_its_modules_are_no_circle() -> None:
     ],
 )
 def test_second_home_is_caught(source: str) -> None:
-    """However a name is defined, also in a package's own module; another package may have it."""
+    """A name has one home, however it is defined; another package may also have it."""
     first = Module("cohort.rpc.server", "def serve(): ...")
     assert many_homes([first, Module("cohort.rpc.calls", source)])
     assert many_homes([first, Module("cohort.rpc", source)])
@@ -668,7 +669,7 @@ def test_use_of_a_name_is_no_home() -> None:
     ],
 )
 def test_hidden_module_is_caught(source: str) -> None:
-    """By an import from one of its modules or from elsewhere, or by a definition."""
+    """An import from one of its modules or from elsewhere, or a definition, hides it."""
     inside = Module("cohort.http.v2.models", "")
     assert hidden_modules([Module("cohort.http.v2", source), inside])
     assert not hidden_modules([Module("cohort.http.v1", source), inside])
@@ -686,7 +687,7 @@ def test_package_may_bind_its_own_modules() -> None:
 
 
 def test_name_of_the_standard_library_is_caught() -> None:
-    """Modules, packages and modules inside packages alike."""
+    """Modules, packages and modules inside packages are all checked."""
     assert named_after_stdlib(module("cohort.queue"))
     assert named_after_stdlib(module("cohort.rpc.json"))
     assert not named_after_stdlib([*module("cohort.tensors"), *module("cohort.profiling")])
@@ -694,13 +695,13 @@ def test_name_of_the_standard_library_is_caught() -> None:
 
 def test_long_module_is_caught() -> None:
     """Four hundred lines are fine, one more is not."""
-    assert not too_long(module("session", "x = 1\n" * LONGEST_MODULE))
-    assert too_long(module("session", "x = 1\n" * (LONGEST_MODULE + 1)))
+    assert not too_long(module("session", "x = 1\n" * MAX_MODULE))
+    assert too_long(module("session", "x = 1\n" * (MAX_MODULE + 1)))
 
 
 @pytest.mark.parametrize("call", ["time.sleep(1)", "await asyncio.sleep(0)", "sleep(0.1)"])
 def test_sleep_is_caught(call: str) -> None:
-    """For no time at all, too; the helper that waits may."""
+    """Sleeping for 0 s is also caught; only the helper that waits may sleep."""
     source = f"async def wait():\n    {call}"
     assert sleeps(module("rest.test_v2", source))
     assert not sleeps(module("waiting", source))
@@ -710,7 +711,7 @@ def test_sleep_is_caught(call: str) -> None:
     "source", ["import tests.http.test_v2", "from tests.http.test_v2 import body"]
 )
 def test_program_importing_a_test_module_is_caught(source: str) -> None:
-    """In either form of import; a module that supports tests is fine."""
+    """Either form of import is caught; a module that supports tests is fine."""
     assert importing_tests(module("fuzz.heads", source))
     assert not importing_tests(module("fuzz.heads", source.replace("test_v2", "wire")))
 

@@ -1,4 +1,4 @@
-"""How far outputs for the same request differ, and which differences count."""
+"""Comparison of outputs for the same request: how far they differ, and which differences count."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ CRITERIA: tuple[Criterion, ...] = (SAME_MODEL, ROUNDING, SAME_DECISION)
 
 
 def pair_of(datatype: str, expected: object, got: object) -> Pair:
-    """A pair with one output, `y`."""
+    """Return a pair with one output, `y`."""
     dtype = BY_NAME[datatype].dtype
     return Pair({"y": np.array(expected, dtype)}, {"y": np.array(got, dtype)})
 
 
 def one(pair: Pair, criterion: Criterion = SAME_DECISION) -> OutputDifference:
-    """The difference in the only output of one request; the sentence says the same."""
+    """Return the difference in the only output of one request; the sentence must agree with it."""
     ((difference,),) = compare([pair], criterion)
     assert bool(explain(pair, criterion)) == difference.disagrees
     return difference
@@ -86,13 +86,13 @@ def test_labels_and_text_must_be_the_same() -> None:
 
 
 def test_small_floats_are_compared_as_numbers() -> None:
-    """Also those that numpy knows only by ml_dtypes."""
+    """This includes those that numpy knows only by ml_dtypes."""
     assert one(pair_of("BF16", [[0.5, 1.0]], [[2.0, 1.0]])) == ("y", True, 1.5, 0.75)
 
 
 @pytest.mark.parametrize("criterion", CRITERIA)
 def test_other_shapes_kinds_and_names_disagree(criterion: Criterion) -> None:
-    """With a reason; outputs that only the other side has do not."""
+    """The reason is given; outputs that only the other side has do not disagree."""
     expected = {"y": np.zeros((1, 2), np.float32)}
     other_shape = Pair(expected, {"y": np.zeros((1, 3), np.float32)})
     other_kind = Pair(expected, {"y": np.zeros((1, 2), np.int64)})
@@ -106,7 +106,7 @@ def test_other_shapes_kinds_and_names_disagree(criterion: Criterion) -> None:
 
 
 def test_a_shadow_may_have_another_datatype_of_the_same_kind() -> None:
-    """FP16 beside FP32 is what a shadow may be for; a published model does not change its own."""
+    """A shadow may use FP16 instead of FP32; a published model does not change its own datatype."""
     floats = Pair({"y": np.ones((1, 2), "f4")}, {"y": np.ones((1, 2), "f2")})
     whole = Pair({"y": np.array([1], BY_NAME["INT4"].dtype)}, {"y": np.array([1], "i8")})
     for pair in (floats, whole):
@@ -136,17 +136,17 @@ def test_arrays_of_as_many_axes_as_numpy_has_are_compared() -> None:
     ],
 )
 def test_tolerance_is_of_each_number(expected: object, got: object, within: bool) -> None:
-    """Absolute, plus relative to the larger of the two."""
+    """The tolerance is absolute, plus relative to the larger of the two."""
     assert disagrees(pair_of("FP32", expected, got), SAME_MODEL) is not within
 
 
 def test_rounding_is_of_the_largest_number() -> None:
-    """Small numbers beside a large one may change by more than themselves; less so in 32 bits."""
+    """Small numbers next to a large one may change by more than themselves; less so in 32 bits."""
     pair = pair_of("FP32", [100, 0.1], [100, 0.9])
     assert not disagrees(pair, ROUNDING)
     assert disagrees(pair_of("FP32", [100, 0.1], [100, 1.2]), ROUNDING)
     assert not disagrees(pair_of("FP16", [100, 0.1], [100, 1.2]), ROUNDING)
-    assert disagrees(pair_of("FP32", [INF, 0.1], [INF, 0.2]), ROUNDING)  # infinity is no scale
+    assert disagrees(pair_of("FP32", [INF, 0.1], [INF, 0.2]), ROUNDING)  # infinity sets no scale
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_rounding_is_of_the_largest_number() -> None:
 def test_sentence_says_where_and_how_far(
     datatype: str, expected: object, got: object, criterion: Criterion, says: str
 ) -> None:
-    """It is for whoever has to find out why."""
+    """The sentence helps a reader find the cause."""
     sentence = explain(pair_of(datatype, expected, got), criterion)
     assert sentence.startswith("output 'y' ")
     assert says in sentence
@@ -202,7 +202,7 @@ def test_outputs_agree_with_themselves(pair: Pair) -> None:
 
 @pytest.mark.parametrize("row", DATATYPES, ids=lambda row: row.name)
 def test_every_datatype_agrees_with_itself(row: Datatype) -> None:
-    """And has a verdict under each criterion."""
+    """Each datatype has a verdict under each criterion."""
     values: Array = np.array(["1", "2"] if row.kind == "text" else [0.0, 1.0]).astype(row.dtype)
     other = values[::-1].copy()
     for criterion in CRITERIA:
@@ -213,7 +213,7 @@ def test_every_datatype_agrees_with_itself(row: Datatype) -> None:
 
 @given(two(floats))
 def test_a_number_on_one_side_only_is_a_difference_for_all(pair: Pair) -> None:
-    """So is another infinity: no tolerance is wide enough."""
+    """Another infinity also differs: no tolerance is wide enough."""
     expected, got = pair.expected["y"], pair.got["y"]
     same = (expected == got) | (np.isnan(expected) & np.isnan(got))
     if (~same & ~(np.isfinite(expected) & np.isfinite(got))).any():
@@ -251,7 +251,7 @@ def test_shares_do_not_depend_on_the_unit(pair: Pair, exponent: int) -> None:
 
 @given(st.lists(st.lists(floats, min_size=6, max_size=6), min_size=2, max_size=6))
 def test_pairs_compared_together_are_as_compared_alone(rows: list[list[float]]) -> None:
-    """Stacked or not, and in whatever order shapes follow each other."""
+    """The results are equal, stacked or not, and in any order of shapes."""
     arrays = [np.array(row, np.float32).reshape(2, 3) for row in rows]
     pairs = [Pair({"y": a}, {"y": b}) for a, b in pairwise(arrays)]
     pairs += [Pair({"y": a[:1]}, {"y": b}) for a, b in pairwise(arrays)]

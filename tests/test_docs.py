@@ -36,7 +36,7 @@ def defined_in(body: list[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
 
 
 def has(path: Path, dotted: str) -> bool:
-    """Whether a module defines a name, or a class in it a method or field: `Class.method`."""
+    """Return True if a module defines a name, or a method or field of a class: `Class.method`."""
     body = ast.parse(path.read_text(encoding="utf-8")).body
     for name in dotted.split("."):
         found = dict(defined_in(body)).get(name)
@@ -47,7 +47,7 @@ def has(path: Path, dotted: str) -> bool:
 
 
 def missing_places(text: str) -> list[str]:
-    """The files and names a page mentions in backticks that are not there."""
+    """Return the files and names a page mentions in backticks that are not there."""
     missing = []
     for file, name in PLACE.findall(text):
         path = ROOT / file
@@ -84,7 +84,7 @@ def test_what_is_not_there_is_caught() -> None:
 
 
 def spellings(path: str) -> Iterator[str]:
-    """The paths that `/a[/b|/c]` stands for: /a, /a/b and /a/c."""
+    """Yield the paths that `/a[/b|/c]` stands for: /a, /a/b and /a/c."""
     before, bracket, rest = path.partition("[")
     if not bracket:
         yield path

@@ -1,4 +1,4 @@
-"""What errors say."""
+"""The texts of errors."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from cohort.errors import (
 
 
 def test_a_close_name_is_suggested() -> None:
-    """Or what is available is quoted_names, where that is short."""
+    """If no name is close, a short list of available names is shown."""
     assert did_you_mean("irs", ["iris", "digits"]) == "; did you mean 'iris'?"
     assert did_you_mean("x", ["iris", "digits"]) == "; available: digits, iris"
     assert did_you_mean("x", map(str, range(9))) == ""
 
 
 def test_what_is_available_is_sorted_and_bounded() -> None:
-    """Versions as numbers; the first eight of many."""
+    """Versions are sorted as numbers; the first eight of many are listed."""
     assert available([]) == ""
     assert available([10, 9]) == "; available: 9, 10"
     assert available(range(9)) == "; available: 0, 1, 2, 3, 4, 5, 6, 7, …"
@@ -34,12 +34,12 @@ def test_what_is_available_is_sorted_and_bounded() -> None:
     [(1e-6, "0.001"), (0.05, "50"), (0.15, "150"), (0.0015, "1.5"), (1234.567, "1234567")],
 )
 def test_a_limit_is_told_as_it_was_given(seconds: float, text: str) -> None:
-    """In milliseconds, without an exponent."""
+    """The limit is in milliseconds, without an exponent."""
     assert str(DeadlineExceeded(seconds)) == f"no response within {text} ms"
 
 
 def test_listed_names_keep_their_order_and_are_bounded() -> None:
-    """Quoted; the first eight of many."""
+    """Names are quoted; the first eight of many are listed."""
     assert quoted_names(iter([])) == "none"
     assert quoted_names(["b", "a"]) == "'b', 'a'"
     assert quoted_names(map(str, range(9))) == "'0', '1', '2', '3', '4', '5', '6', '7', …"
@@ -60,5 +60,5 @@ def test_a_name_is_compared_with_nothing_where_that_would_take_long(
 
 @pytest.mark.parametrize("name", ["iris ", "-iris", "", "iris" * 40, "ïris", "iris\n"])
 def test_what_cannot_be_a_name_is_told_the_rule(name: str) -> None:
-    """In the place of a name that is close."""
+    """The rule replaces the suggestion of a close name."""
     assert "; a name has at most 128" in str(ModelNotFound(name, ["iris"]))

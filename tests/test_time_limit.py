@@ -77,7 +77,7 @@ def run(folder: Path, chosen: str, *options: str) -> str:
 
 
 def test_hung_tests_fail_and_the_others_pass(tmp_path: Path) -> None:
-    """Wherever the main thread waits; a teardown that hangs after a failure fails, too."""
+    """A test fails wherever its main thread hangs; a teardown that hangs later also fails."""
     printed = run(tmp_path, "not native")
     assert "4 failed, 1 passed, " in printed
     assert " 1 error in " in printed

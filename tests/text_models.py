@@ -17,7 +17,7 @@ WORDS = [*SPECIAL, "good", "bad", "very", "film", "the", "a", "##s", "漢", "字
 
 
 def wordpiece() -> Tokenizer:
-    """A tokenizer as BERT's, of a few words."""
+    """Return a tokenizer as BERT's, of a few words."""
     tokenizer = Tokenizer(
         models.WordPiece({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]")
     )

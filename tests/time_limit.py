@@ -1,14 +1,14 @@
 """A pytest plugin that fails a hung test with the tracebacks of all threads, and runs the others.
 
 Each test may take HANG_SECONDS, by default 900: longer than any test that waits with
-`tests.waiting` takes to fail. Then the main thread is interrupted, where it waits or between two
-instructions, and again every AGAIN seconds, since the test's teardown may hang as well. A thread
-that is still not free after two of these is in native code: the process ends with the tracebacks on
-standard error, and pytest-xdist reports the test and starts another process.
+`tests.waiting` takes to fail. Then the main thread is interrupted, in a wait or between two
+instructions. It is interrupted again every AGAIN seconds, since the test's teardown may hang as
+well. A thread that does not react to two interrupts is in native code. The process then prints the
+tracebacks on standard error and ends, and pytest-xdist reports the test and starts another process.
 
-Not pytest-timeout 2.4: it interrupts once, while Hypothesis runs a failed example again; its limit
-ends with the first failure, so that a teardown may hang; and under pytest-xdist it loses the
-tracebacks of the other threads.
+pytest-timeout 2.4 is not used, for three reasons. It interrupts once, while Hypothesis runs a
+failed example again. Its limit ends with the first failure, so that a teardown may hang. Under
+pytest-xdist it loses the tracebacks of the other threads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How tests wait. A test that waits for something else than these waits for an event of its own.
+"""Helpers with which tests wait. A test that waits for anything else uses its own event.
 
-Nothing here takes a moment for an event: each wait ends when what it waits for is so, and fails
-after PATIENCE. Only what an outside process does is polled, and what no event tells of.
+Nothing here mistakes elapsed time for an event: each wait ends when its condition holds, and fails
+after PATIENCE. Only outside processes, and conditions without an event, are polled.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from httpx._config import DEFAULT_TIMEOUT_CONFIG
 T = TypeVar("T")
 
 PATIENCE = 120.0
-"""Seconds after which a test that waits for what never comes fails, instead of hanging."""
+"""Seconds after which a wait fails instead of hanging."""
 
 # By default httpx gives up after 5 s, which a busy machine exceeds. One object holds that default
 # for all its functions and clients; there is no other way to change it in one place.
@@ -40,7 +40,7 @@ async def iterations(count: int = 5) -> None:
 async def until(
     condition: Callable[[], object | Awaitable[object]], *, seconds: float = PATIENCE
 ) -> None:
-    """Let the event loop go on until `condition` holds, which may be a coroutine function.
+    """Let the event loop run until `condition` holds, which may be a coroutine function.
 
     The first thousand looks follow one another at once, later ones every POLL seconds, and so do
     those that take long: they ask another process. Raises TimeoutError after `seconds`.
@@ -60,7 +60,7 @@ async def until(
 
 
 def wait_until(condition: Callable[[], T | None], *, seconds: float = PATIENCE) -> T:
-    """Look at an outside process until `condition` holds, and give what it said.
+    """Poll an outside process until `condition` holds, and return its value.
 
     Raises TimeoutError after `seconds`.
     """

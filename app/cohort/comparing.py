@@ -314,7 +314,7 @@ def _incomparable(expected: Array, got: Array | None, criterion: Criterion) -> s
     )
 
 
-MOST_AXES = 64
+MAX_AXES = 64
 """numpy's limit of axes. At the limit, the stack merges the first two axes of a pair."""
 
 
@@ -323,7 +323,7 @@ def _stack(arrays: Sequence[Array]) -> Array:
     if not first.ndim:
         return np.array(arrays, first.dtype)
     shape = first.shape
-    if first.ndim == MOST_AXES:
+    if first.ndim == MAX_AXES:
         shape = (shape[0] * shape[1], *shape[2:])
     return np.concatenate(arrays).reshape(len(arrays), *shape)  # np.stack takes 1 µs for each
 

@@ -17,7 +17,7 @@
     │   └── NotLoaded        the request waits until the model is loaded
     ├── DeadlineExceeded
     ├── InferenceFailed
-    ├── Cancelled            the caller left; not sent
+    ├── Cancelled            the client disconnected or cancelled; not sent
     ├── ConfigInvalid        for operators, never sent to a caller
     ├── RemoteFailed         for operators: a remote repository failed
     └── LoadFailed           for operators; in NotReady and `/models`
@@ -200,7 +200,7 @@ class InferenceFailed(CohortError):
 
 
 class Cancelled(CohortError):
-    """The caller left before the response."""
+    """The client disconnected or cancelled before the response."""
 
 
 class ConfigInvalid(CohortError):

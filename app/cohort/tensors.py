@@ -149,8 +149,8 @@ ANY = "ANY"
 
 
 UNKNOWN_LENGTH = (
-    ": how many tensors it has is known after a run only; export each as an output of its own, or "
-    "put them together by SequenceConstruct"
+    ": its number of tensors is known only after a run; export each as a separate output, or join "
+    "them with SequenceConstruct"
 )
 """Advice for a model whose output is a sequence."""
 
@@ -265,7 +265,7 @@ class TensorSpec:
             else:
                 return
         raise InvalidInput(
-            f"input {quoted(self.name)} takes shape {self.shape_text}, got {list(shape)}"
+            f"input {quoted(self.name)} must have shape {self.shape_text}, got {list(shape)}"
             f"{_nested(array, self)}"
         )
 
@@ -285,7 +285,7 @@ class TensorSpec:
         return f"[{', '.join('?' if size is None else str(size) for size in self.shape)}]"
 
 
-MOST_SHOWN = 8
+MAX_SHOWN = 8
 """Limit of a row's elements for a message that shows how to send it."""
 
 
@@ -294,7 +294,7 @@ def _nested(array: Array, spec: TensorSpec) -> str:
     shape = spec.shape or ()
     rank = len(shape)
     if array.ndim == rank - 1:
-        few = array.ndim == 1 and array.dtype.kind in "fiu" and array.size <= MOST_SHOWN
+        few = array.ndim == 1 and array.dtype.kind in "fiu" and array.size <= MAX_SHOWN
         row = f"[{', '.join(f'{number:g}' for number in array)}]" if few else "…"
         return f"; is it one row? Wrap it in a list: [{row}]"
     if array.ndim == rank + 1 and len(array) == 1:

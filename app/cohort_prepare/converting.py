@@ -14,7 +14,7 @@ from cohort.profiling import why_unbatchable
 from cohort.session import Session
 from cohort.tensors import TensorSpec
 from cohort_prepare.beside import check_beside, write_beside
-from cohort_prepare.detecting import Say
+from cohort_prepare.detecting import OnProgress
 from cohort_prepare.evaluating.cases import Cases, fit_cases
 from cohort_prepare.evaluating.differences import Differences, add_pair, largest
 from cohort_prepare.failures import Misused, Rejected
@@ -74,7 +74,7 @@ def convert_source(
     verify: bool = True,
     dynamic: Mapping[str, Mapping[str, str]] | None = None,
     labels: Sequence[str] = (),
-    say: Say = lambda _: None,
+    on_progress: OnProgress = lambda _: None,
 ) -> Converted:
     """Convert `source` to ONNX and write it to `out`, which may exist.
 
@@ -85,7 +85,7 @@ def convert_source(
     dynamic: Variable dimensions of a PyTorch module's inputs in addition to rows: labels by input
         and axis; default None.
     labels: Class names, one for each column of the scores; default none.
-    say: Called with a description of each step.
+    on_progress: Called with a description of each step.
 
     Raises Misused and Rejected, and OSError if `out` cannot be written.
     """
@@ -93,7 +93,7 @@ def convert_source(
     with tempfile.TemporaryDirectory(prefix="cohort-") as name:
         folder = Path(name)
         made = folder / "model.onnx"
-        say(f"Converting with {source.framework.title}")
+        on_progress(f"Converting with {source.framework.title}")
         export = source.export(
             made,
             opset=opset,
@@ -102,7 +102,7 @@ def convert_source(
         )
         if not made.is_file():
             raise Rejected(f"{source.framework.title} wrote no model")
-        say("Checking the model")
+        on_progress("Checking the model")
         maps = replace_class_maps(made)
         model = check_export(made, opset or DEFAULT_OPSET)
         fixed = open_rows(model, folder)
@@ -125,13 +125,13 @@ def convert_source(
             notes.append(f"its opset is {onnx_opset(model)}: the exporter cannot write {opset}")
         difference, rows = None, 0
         if verify:
-            say(f"Comparing with {source.framework.title}")
+            on_progress(f"Comparing with {source.framework.title}")
             rows_given = _given(session, example, export)
             generated = rows_given is None or not splits_by_category(model)
             difference, rows, more = _verify(source, made, rows_given, generated=generated)
             notes += more
         add_step(model, _record(source, export, onnx_opset(model), opset, difference))
-        say("Writing the model")
+        on_progress("Writing the model")
         check_beside(export, out)
         beside = write_beside(export, folder, out)
         write_onnx(model, out)

@@ -15,7 +15,7 @@ from cohort_prepare.source import SourceModel
 
 PICKLES = frozenset({".pkl", ".pickle", ".joblib", ".cloudpickle", ".dill"})
 
-Say = Callable[[str], None]
+OnProgress = Callable[[str], None]
 """Callback for progress lines."""
 
 
@@ -27,7 +27,7 @@ def open_source(
     weights: str | None = None,
     python: str | None = None,
     packages: Sequence[str] = (),
-    say: Say = lambda _: None,
+    on_progress: OnProgress = lambda _: None,
 ) -> SourceModel:
     """Open the model that `text` names: a file, a folder or `module:callable`.
 
@@ -37,7 +37,7 @@ def open_source(
         module has weights.
     python: The user's interpreter; default None: this one, or one that uv creates.
     packages: Further packages that the model needs, in pip's syntax; default none.
-    say: Called with a description of each step.
+    on_progress: Called with a description of each step.
 
     The caller closes it. Raises Misused if the model or an environment does not exist, and Rejected
     if it cannot be loaded.
@@ -56,8 +56,8 @@ def open_source(
         _check_kind(path)
         reference = Reference(str(path.absolute()), trust_pickle)
     known = FRAMEWORKS[framework] if framework else _by_name(path)
-    looking = _Looking(reference, python, tuple(packages), say)
-    return looking.source(known) if known else looking.find()
+    detection = _Detection(reference, python, tuple(packages), on_progress)
+    return detection.source(known) if known else detection.find()
 
 
 def _check_kind(path: Path) -> None:
@@ -107,13 +107,17 @@ def _by_name(path: Path) -> Framework | None:
     )
 
 
-class _Looking:
+class _Detection:
     """Load a model in a series of environments, each with the module that was missing before."""
 
     def __init__(
-        self, reference: Reference, python: str | None, packages: tuple[str, ...], say: Say
+        self,
+        reference: Reference,
+        python: str | None,
+        packages: tuple[str, ...],
+        on_progress: OnProgress,
     ) -> None:
-        self._reference, self._python, self._say = reference, python, say
+        self._reference, self._python, self._on_progress = reference, python, on_progress
         self._packages = packages
         self._lacked: list[Framework] = []
 
@@ -123,15 +127,15 @@ class _Looking:
         if Path(self._reference.text).suffix.lower() in PICKLES:
             looked_in = FRAMEWORKS["sklearn"]  # it comes with joblib
         while True:
-            self._say(f"Reading {self._reference.text}")
+            self._on_progress(f"Reading {self._reference.text}")
             source = SourceModel(self._reference, ANY_FRAMEWORK, self._environment(looked_in))
-            found = source.look()
+            found = source.inspect()
             if not found.missing:
                 break
             source.close()
             lacked = _framework_of(found.missing)
             if lacked is None or lacked in self._lacked or lacked is looked_in:
-                raise Misused(found.says)
+                raise Misused(found.message)
             self._lacked.append(lacked)
             looked_in = looked_in or lacked
         for package in found.packages:
@@ -161,7 +165,7 @@ class _Looking:
         made = find_environment(framework or ANY_FRAMEWORK, python=self._python, packages=packages)
         if made.made:
             title = framework.title if framework else "your model"
-            self._say(f"Creating an environment for {title}; the first time takes minutes")
+            self._on_progress(f"Creating an environment for {title}; the first time takes minutes")
         return made
 
 

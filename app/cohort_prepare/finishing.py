@@ -71,13 +71,13 @@ def check_export(path: Path, opset: int = DEFAULT_OPSET) -> onnx.ModelProto:
 
 def _invalid(model: onnx.ModelProto, error: Exception) -> str:
     opset = onnx_opset(model)
-    told = " ".join(str(error).split())[:500]
+    text = " ".join(str(error).split())[:500]
     hint = ""
-    if opset == 17 and "Split" in told:
+    if opset == 17 and "Split" in text:
         hint = "; PyTorch writes an invalid Split at opset 17: add --opset 18"
     elif opset < 18:
         hint = "; a higher --opset may help"
-    return f"the exporter wrote invalid ONNX (opset {opset}): {told}{hint}"
+    return f"the exporter wrote invalid ONNX (opset {opset}): {text}{hint}"
 
 
 def onnx_opset(model: onnx.ModelProto) -> int:

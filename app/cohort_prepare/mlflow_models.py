@@ -66,7 +66,7 @@ def fetched_from_mlflow(
     *,
     python: str | None = None,
     packages: Sequence[str] = (),
-    say: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> Iterator[MlflowModel]:
     """Download a model to a folder that exists until the end of the block.
 
@@ -74,7 +74,7 @@ def fetched_from_mlflow(
         MLflow's variables set the credentials.
     python: The user's interpreter; default None: this one if it has MLflow, otherwise uv's.
     packages: Further packages that the registry's file store needs, such as boto3; default none.
-    say: Called with a description of each step.
+    on_progress: Called with a description of each step.
 
     Raises Misused if the model does not exist or has no supported flavour.
     """
@@ -88,7 +88,7 @@ def fetched_from_mlflow(
         )
     with tempfile.TemporaryDirectory(prefix="cohort-mlflow-") as name:
         folder = Path(name)
-        say(f"Fetching {uri}")
+        on_progress(f"Fetching {uri}")
         answer = _download(uri, folder, python, packages)
         path, framework = _find_file(uri, folder / "model")
         yield MlflowModel(answer["name"], answer["version"], answer["run_id"], path, framework)
@@ -102,7 +102,7 @@ def source_on_disk(
     onnx: bool = False,
     python: str | None = None,
     packages: Sequence[str] = (),
-    say: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> Iterator[tuple[str, str | None]]:
     """Yield the path to open for `text`, and its framework.
 
@@ -114,14 +114,18 @@ def source_on_disk(
     if not is_mlflow(text):
         yield text, framework
         return
-    with fetched_from_mlflow(text, python=python, packages=packages, say=say) as found:
+    with fetched_from_mlflow(
+        text, python=python, packages=packages, on_progress=on_progress
+    ) as found:
         if not found.framework and not onnx:
             raise Misused(f"{found} is already ONNX and needs no conversion")
         yield str(found.path), found.framework or None
 
 
 @contextmanager
-def onnx_on_disk(model: Path, *, say: Callable[[str], None] = lambda _: None) -> Iterator[Path]:
+def onnx_on_disk(
+    model: Path, *, on_progress: Callable[[str], None] = lambda _: None
+) -> Iterator[Path]:
     """Yield the ONNX file of `model`; an MLflow model exists until the end of the block.
 
     Raises Misused if MLflow does not have the model, or has it in another flavour.
@@ -129,7 +133,7 @@ def onnx_on_disk(model: Path, *, say: Callable[[str], None] = lambda _: None) ->
     if not is_mlflow(str(model)):
         yield model
         return
-    with fetched_from_mlflow(str(model), say=say) as found:
+    with fetched_from_mlflow(str(model), on_progress=on_progress) as found:
         if found.framework:
             raise Misused(
                 f"{found} is a {found.framework} model: convert it first with: "

@@ -53,7 +53,7 @@ def do_work(
     seconds: float,
     cwd: Path | None = None,
     doing: str = "",
-    told: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> Any:
     """Run a job in a separate process, and return its result.
 
@@ -62,7 +62,7 @@ def do_work(
     seconds: Time limit.
     cwd: Working folder; default None: this process's.
     doing: Description for error messages, such as "calibrating"; default "": no description.
-    told: Called with the job's progress messages.
+    on_progress: Called with the job's progress messages.
 
     Raises Misused, Rejected if a tool or a model fails, OSError if the system does, and
     JobTimedOut.
@@ -75,7 +75,7 @@ def do_work(
             environment=preparing_environment(TMPDIR=str(folder.absolute())),
             cwd=cwd,
             limits=JobLimits(seconds),
-            told=told,
+            on_message=on_progress,
         )
     except JobOutOfMemory as error:
         raise Rejected(f"{failed}out of memory") from error

@@ -105,9 +105,9 @@ class SourceModel:
                 for failure, result in zip(failures, results, strict=True)
             ]
 
-    def look(self) -> SourceLook:
+    def inspect(self) -> SourceFacts:
         """Load the model and describe its class. Raises Misused and Rejected."""
-        return SourceLook(**self._ask("look"))
+        return SourceFacts(**self._ask("inspect"))
 
     def _ask(self, task: str, **details: object) -> Any:
         """Run a job of `frameworks.child`; return its result."""
@@ -124,7 +124,7 @@ class SourceModel:
             return self._process.do(function, {"reference": asdict(self.reference), **details})
         except JobFailed as error:
             self.close()
-            raise self._failure(error, {"look": "load"}.get(task, task)) from error
+            raise self._failure(error, {"inspect": "load"}.get(task, task)) from error
         except BaseException:
             self.close()
             raise
@@ -134,9 +134,9 @@ class SourceModel:
         if isinstance(error, JobRaised):
             if error.is_a(CohortError):
                 return own_failure(error)
-            said = f"{title} failed to {doing} {text}: {error.sentence}"
+            sentence = f"{title} failed to {doing} {text}: {error.sentence}"
         elif error.signal:
-            said = f"{title} crashed on {text}: {error}"
+            sentence = f"{title} crashed on {text}: {error}"
         elif self.environment.made and "Traceback" not in error.printed:
             return Misused(
                 f"cannot create an environment for {title} with "
@@ -145,24 +145,24 @@ class SourceModel:
                 "UV_INDEX or UV_FIND_LINKS"
             )
         else:
-            said = f"{title} failed: {error}"
-        return Rejected(f"{said}\n{error.last_lines}")
+            sentence = f"{title} failed: {error}"
+        return Rejected(f"{sentence}\n{error.last_lines}")
 
 
 @dataclass(frozen=True, slots=True)
-class SourceLook:
+class SourceFacts:
     """Description of a model whose framework is unknown.
 
     what: Name of its class.
     packages: Top-level modules of its class and base classes, closest first.
     missing: Module that the environment lacks, if that is why it cannot be loaded; else "".
-    says: Error message about the missing module.
+    message: Error message about the missing module.
     """
 
     what: str = ""
     packages: Sequence[str] = ()
     missing: str = ""
-    says: str = ""
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,10 @@ STARTING = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """How one is installed and started. `file` is what the user writes; Cohort needs none."""
+    """A server, with its installation and start.
+
+    `file` is what the user writes; Cohort needs none.
+    """
 
     name: str
     file: str = ""
@@ -118,7 +121,7 @@ class Running:
         )
 
     def first_answer(self) -> tuple[float, httpx.Response | None]:
-        """Ask until an answer is no 503; seconds since the start, and the last answer."""
+        """Send until an answer is not 503; return seconds since the start, and the last answer."""
         last = None
         while self.process.poll() is None and time.monotonic() - self.started < STARTING:
             with suppress(httpx.TransportError):
@@ -145,7 +148,7 @@ class Running:
 
 @contextmanager
 def started(server: Server, content: bytes | None) -> Iterator[Running]:
-    """Start a server in a folder of its own, with `content` for its model file, if any."""
+    """Start a server in a separate folder, with `content` for its model file, if any."""
     programs, port = server.install(), free_port()
     with tempfile.TemporaryDirectory(prefix="first-hour-") as name:
         folder = Path(name)
@@ -186,7 +189,7 @@ def seconds_to_answer(rounds: int) -> dict[str, list[float]]:
 
 
 def requests_answered(server: Server) -> Iterator[dict[str, object]]:
-    """What a server says to each mistake in a request."""
+    """Yield a server's answer to each mistake in a request."""
     with started(server, MODEL.read_bytes()) as running:
         running.first_answer()
         for mistake in IN_REQUESTS:
@@ -200,7 +203,7 @@ def requests_answered(server: Server) -> Iterator[dict[str, object]]:
 
 
 def starts_answered(server: Server) -> Iterator[dict[str, object]]:
-    """What a server does with each broken model file: its answer, or its end, and its log."""
+    """Yield a server's reaction to each broken model file: its answer, or its end, and its log."""
     for broken in AT_START:
         content = MODEL.read_bytes()[: broken.start] if broken.start else broken.content
         with started(server, content) as running:
@@ -214,14 +217,14 @@ def starts_answered(server: Server) -> Iterator[dict[str, object]]:
 
 
 def explanation(log: str, words: Sequence[str]) -> str:
-    """The line of a log that explains, or else its last one of an error."""
+    """Return the line of a log that explains, or else its last one of an error."""
     lines = [line for line in map(plain, log.splitlines()) if "InferenceSession(" not in line]
     errors = [line for line in lines if re.search("rror|problem|onnx", line)] or [""]
     return next((line for line in errors if any(word in line for word in words)), errors[-1])
 
 
 def plain(line: str) -> str:
-    """A line of a log without colours; what went wrong alone where the line is JSON."""
+    """Return a line of a log without colours; what went wrong alone where the line is JSON."""
     line = re.sub(r"\x1b\[[0-9;]*m", "", line).strip()
     if line.startswith("{"):
         fields = json.loads(line)

@@ -51,7 +51,7 @@ IN_REQUESTS = (
 
 @dataclass(frozen=True, slots=True)
 class BrokenFile:
-    """What is in the place of model.onnx; with `start` so many bytes of it, with None nothing."""
+    """The content in place of model.onnx; with `start` its first bytes, with None no file."""
 
     what: str
     words: tuple[str, ...]

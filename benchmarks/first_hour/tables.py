@@ -19,7 +19,7 @@ def tables(
     found: Sequence[Outcome],
     versions: str,
 ) -> str:
-    """The summary and each mistake, as Markdown.
+    """Return the summary and each mistake, as Markdown.
 
     `lines` to write and `times` of starts in seconds are by server; `found` has the outcome of each
     mistake with each server.
@@ -78,7 +78,7 @@ def row(first: str, cells: Iterable[object]) -> str:
 
 
 def cell(one: Outcome) -> str:
-    """What came of a mistake: marked where that explains it, and cut to a readable length."""
+    """Return the outcome of a mistake, marked if it explains it, and cut to a readable length."""
     said = " ".join(str(one["said"]).split())
     short = said if len(said) <= SHOWN else said[:SHOWN] + "…"
     short = short.replace("`", "'").replace("|", "\\|")

@@ -26,7 +26,7 @@ def _described(one: ort.NodeArg) -> dict[str, object]:
 
 
 class TritonPythonModel:
-    """What the backend looks for by this name."""
+    """The class that the backend loads by this name."""
 
     @staticmethod
     def auto_complete_config(config: object) -> object:

@@ -89,5 +89,5 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 
 def make() -> Work:
-    """The one that WORK asks for."""
+    """Return the one that WORK asks for."""
     return Pictures() if os.environ["WORK"] == "picture" else Texts()

@@ -1,4 +1,4 @@
-"""ONNX Runtime beside the framework that a model comes from, one thread each, as ratios.
+"""Compare ONNX Runtime with a model's original framework, one thread each, as ratios.
 
 Run where the frameworks are, and write the table into the page:
 
@@ -7,8 +7,8 @@ Run where the frameworks are, and write the table into the page:
         --with 'lightgbm==4.7.*' --with 'onnx==1.21.*' --with 'protobuf<7' \
         --with 'onnxruntime==1.31.1' python -m benchmarks.prepare.native
 
-A round takes runs of both in turn, so that a busy moment meets both; a ratio is of the medians of a
-round, and its range is over the rounds.
+A round takes runs of both in turn, so that a busy moment affects both. A ratio is of the medians of
+a round, and its range is over the rounds.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from cohort_prepare.evaluating.timing import time_in_turn
 
 ROUNDS = 7
 SECONDS = 0.6
-"""Of a round, for both together."""
+"""Length of a round, for both together."""
 
 Run = Callable[[Any], object]
 
@@ -170,7 +170,7 @@ def _torch_run(module: Any) -> Run:
 
 
 def ratios(comparison: Comparison, rows: int) -> list[float]:
-    """How many times as fast ONNX Runtime is, of each round."""
+    """Return how many times as fast ONNX Runtime is, for each round."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = ort.InferenceSession(comparison.onnx, options, providers=["CPUExecutionProvider"])

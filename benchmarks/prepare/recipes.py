@@ -1,4 +1,4 @@
-"""Size, speed and outputs of models after each recipe, beside the model before: as ratios.
+"""Compare size, speed and outputs of models after each recipe with the model before: as ratios.
 
     python -m benchmarks.prepare.recipes [MODEL …]
 
@@ -39,7 +39,7 @@ from cohort_prepare.onnx_files import model_size
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 5.0
-"""Of measuring a recipe at a number of rows, in rounds that run both models."""
+"""Length of measuring a recipe at a number of rows, in rounds that run both models."""
 
 RECIPES = {
     "optimized": ("optimize",),
@@ -52,7 +52,7 @@ RECIPES = {
 
 @dataclass(frozen=True)
 class Case:
-    """A model, inputs of so many rows, and rows with the right answers where there are any."""
+    """A model, its inputs, and rows with the right answers if there are any."""
 
     title: str
     path: Path
@@ -64,7 +64,7 @@ class Case:
 
 
 def cases(folder: Path) -> Iterator[Case]:
-    """A CNN, an MLP, trees and an encoder."""
+    """Yield a CNN, an MLP, trees and an encoder."""
     data, labels = load_digits(return_X_y=True)
     split = train_test_split(data, labels, test_size=0.25, random_state=7, stratify=labels)
     train, test, train_labels, test_labels = split
@@ -129,7 +129,7 @@ VOCABULARY, HIDDEN, WIDE, HEADS, LAYERS = 30522, 384, 1536, 12, 6
 
 
 def _encoder(path: Path) -> Path:
-    """An encoder with random weights, as exporters write one: no fused operators."""
+    """Return an encoder with random weights, as exporters write one: no fused operators."""
     random = np.random.default_rng(0)
     nodes: list[onnx.NodeProto] = []
     weights: list[onnx.TensorProto] = []
@@ -194,7 +194,7 @@ def _sum_and_norm(add: Any, weight: Any, at: str, value: str, x: str, width: int
 
 
 def row(case: Case, name: str, folder: Path) -> str:
-    """The table's line of a recipe on a model."""
+    """Return the table's line of a recipe on a model."""
     out = folder / f"{case.path.stem}-{name}.onnx"
     np.savez(folder / "calibration.npz", **case.calibration)  # type: ignore[arg-type]
     np.savez(folder / "test.npz", **case.test)  # type: ignore[arg-type]

@@ -37,7 +37,7 @@ def say(text: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make containers")
-    parser.add_argument("--rolls", type=int, default=1, help="how often all replicas are replaced")
+    parser.add_argument("--rolls", type=int, default=1, help="replacements of all replicas")
     rolls = parser.parse_args().rolls
     signal.signal(signal.SIGALRM, too_long)
     signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(SystemExit(143)))
@@ -58,7 +58,7 @@ def too_long(*_: object) -> None:
 
 
 def build(docker: Engine, folder: Path) -> None:
-    """The base, our image on it, and what stands in for the official images."""
+    """Build the base, our image on it, and replacements of the official images."""
     say("making base images of Debian's packages")
     base, balancer = folder / "base.tar", folder / "nginx.tar"
     with ThreadPoolExecutor() as pool:
@@ -87,9 +87,9 @@ def build_flags(revision: str) -> list[str]:
 
 
 def check_image(docker: Engine) -> str:
-    """One container by itself, with a read-only root and nothing it does not need."""
+    """Run one container alone, with a read-only root and nothing it does not need."""
     size = f"{int(docker.inspect(IMAGE, '.Size')) / 1e6:.0f} MB"
-    say(f"the image has {size}; running it by itself, read-only, without any capability")
+    say(f"the image has {size}; running it alone, read-only, without any capability")
     name = "alone"
     docker(
         *("run", "--detach", "--name", name, "--network", "none", "--read-only", "--tmpfs", "/tmp"),
@@ -117,7 +117,7 @@ def check_image(docker: Engine) -> str:
 
 
 def check_layers(docker: Engine, folder: Path) -> None:
-    """What a change of one line in the code ships to who has the image: its own layer."""
+    """Check that a change of one line in the code ships one layer to users of the image."""
     changed = folder / "changed"
     for name in ("app", "models", "requirements", "deploy/containers", "deploy/playground"):
         shutil.copytree(ROOT / name, changed / name)
@@ -152,7 +152,7 @@ def layers(docker: Engine, folder: Path, tag: str) -> dict[str, int]:
 
 
 async def check_stack(docker: Engine, folder: Path, rolls: int) -> str:
-    """All of docker-compose.yml, loaded, with a replica killed and all replaced, so many times."""
+    """Start all of docker-compose.yml, loaded; kill a replica, and replace all `rolls` times."""
     ports = {
         name: free_port() for name in ("HTTP", "GRPC", "PROMETHEUS", "ALERTMANAGER", "GRAFANA")
     }
@@ -224,7 +224,7 @@ def told(load: Traffic) -> str:
 
 
 async def scraped(port: int, replicas: int, *, since: float = 0) -> None:
-    """Wait until Prometheus has had predictions counted by so many, all started `since` then."""
+    """Wait until Prometheus has counts of predictions from `replicas`, all started `since` then."""
     started = f'process_start_time_seconds{{job="cohort"}} > {since}'
     query = f"count(sum by (instance) (model_inference_total) > 0 and on (instance) {started})"
     await found(port, query, lambda seen: seen == replicas)
@@ -242,7 +242,7 @@ async def found(port: int, query: str, wanted: Callable[[int], bool]) -> None:
     until = time.monotonic() + 90
     while not wanted(seen := await asyncio.to_thread(ask, port, query)):
         if time.monotonic() > until:
-            raise SystemExit(f"cohort: Prometheus says {seen} to {query}")
+            raise SystemExit(f"cohort: Prometheus answers {seen} to {query}")
         await asyncio.sleep(1)
 
 

@@ -1,4 +1,4 @@
-"""A Docker engine of our own, and base images made here: no registry of images is asked."""
+"""A separate Docker engine, and base images made here: no registry of images is needed."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def bootstrap(suite: str, archive: Path, *include: str) -> None:
 
 
 def take_in(engine: Engine, archive: Path, tag: str, *changes: str) -> None:
-    """Make an image of an archive, with what a Dockerfile would say of it."""
+    """Make an image of an archive, with lines of a Dockerfile in `changes`."""
     flags = [part for change in changes for part in ("--change", change)]
     engine("import", *flags, archive, tag)
     archive.unlink()

@@ -17,7 +17,7 @@ BROKEN = {"model": "broken", "inputs": {"x": [[1.0]]}}
 
 @dataclass
 class Traffic:
-    """What was answered as it should be, by status; what was not, by status or reason."""
+    """Expected answers, by status, and others, by status or reason."""
 
     answered: Counter[int] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
@@ -62,7 +62,7 @@ async def traffic(port: int) -> AsyncIterator[Traffic]:
             for reuse in (True, False):
                 for _ in range(2):
                     tasks.create_task(counted.call(port, body, reuse=reuse))
-        # A model that no replica can serve is nobody else's trouble.
+        # A model that no replica can serve does not affect others.
         tasks.create_task(counted.call(port, BROKEN, reuse=True, wanted=503))
         try:
             yield counted

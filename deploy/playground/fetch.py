@@ -3,9 +3,9 @@
     python deploy/playground/fetch.py                 # into app/cohort/http/playground/page
     python deploy/playground/fetch.py --into FOLDER   # as the image is built
 
-It needs Python alone. The package's release and digest stand in package-lock.json beside this
-file; it comes from npm's registry, or from the one that `npm_config_registry` names, as npm has it.
-Where the folder has that release, nothing is fetched.
+It needs Python alone. The package's release and digest are in package-lock.json in this folder. It
+comes from npm's registry, or from the one that `npm_config_registry` names, as for npm. Where the
+folder has that release, nothing is fetched.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def fetched(folder: Path) -> str:
-    """Which release a folder has; "" where it has none."""
+    """Return the release in a folder, or ""."""
     try:
         return str(json.loads((folder / MARK).read_text())["version"])
     except (OSError, ValueError, KeyError):
@@ -69,23 +69,23 @@ def fetched(folder: Path) -> str:
 
 
 def downloaded(url: str) -> bytes:
-    """What is at an address, tried a few times."""
+    """Return the content of an address, tried a few times."""
     for attempt in range(1, TRIES + 1):
         try:
             with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer:
                 return bytes(answer.read())
-        except OSError as error:  # of the network, or what the registry refused
+        except OSError as error:  # a network error, or a refusal of the registry
             if attempt == TRIES:
                 sys.exit(
                     f"cohort: {url} cannot be fetched: {error}\n"
-                    "Where another registry is to be asked, set npm_config_registry to its address."
+                    "To use another registry, set npm_config_registry to its address."
                 )
             time.sleep(attempt)
     raise AssertionError
 
 
 def verified(package: bytes, integrity: str, url: str) -> bytes:
-    """The package, if it is the locked one."""
+    """Return the package, if it is the locked one."""
     algorithm, _, wanted = integrity.partition("-")
     digest = base64.b64encode(hashlib.new(algorithm, package).digest()).decode()
     if digest != wanted:

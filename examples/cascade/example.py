@@ -1,8 +1,10 @@
 """A cascade on the digits: a linear model answers what it is sure of, the network the rest.
 
-python examples/cascade/example.py make build/cascade     trains the linear model, writes models
-cohort serve --models build/cascade                       in another window
-python examples/cascade/example.py compare                accuracy and cost, on held-out rows
+Commands::
+
+    python examples/cascade/example.py make build/cascade   trains the linear model, writes models
+    cohort serve --models build/cascade                     in another window
+    python examples/cascade/example.py compare              accuracy and cost, on held-out rows
 """
 
 from __future__ import annotations
@@ -86,7 +88,7 @@ def compare() -> None:
 
 
 def counted() -> tuple[float, float]:
-    """The seconds of all runs so far, and the rows of the network's."""
+    """Return the seconds of all runs so far, and the rows of the network's."""
     with urllib.request.urlopen(f"{URL}/metrics") as answer:
         lines = [line.decode().rsplit(" ", 1) for line in answer if not line.startswith(b"#")]
     seconds = sum(float(v) for k, v in lines if k.startswith("model_run_duration_seconds_sum"))

@@ -58,7 +58,7 @@ train_x, test_x, train_y, test_y = train_test_split(
 
 
 def draw(random: np.random.Generator, digits: Array) -> tuple[Array, list[Place]]:
-    """A canvas with up to 6 digits, lines and noise, and the places of the digits."""
+    """Return a canvas with up to 6 digits, lines and noise, and the places of the digits."""
     canvas = random.uniform(0, 0.1, (SIZE, SIZE)).astype(np.float32)
     for _ in range(random.integers(3)):  # lines, to be ignored
         row, column = random.integers(SIZE, size=2)
@@ -99,7 +99,7 @@ def model(
     outputs: list[Tensor],
     weights: dict[str, Any],
 ) -> ModelProto:
-    """A model of these nodes."""
+    """Return a model of these nodes."""
     graph = helper.make_graph(
         nodes,
         name,
@@ -207,7 +207,7 @@ def make(folder: Path) -> None:
 
 
 def png(canvas: Array) -> bytes:
-    """A canvas as a file."""
+    """Return a canvas as a file."""
     file = io.BytesIO()
     Image.fromarray((canvas * 255).round().astype(np.uint8)).save(file, "PNG")
     return file.getvalue()
@@ -246,7 +246,7 @@ def distance(at: tuple[int, int], box: dict[str, float]) -> float:
 
 
 def counted() -> float:
-    """The rows that the step for each box has had."""
+    """Return the rows that the step for each box has had."""
     with urllib.request.urlopen(f"{URL}/metrics") as answer:
         lines = [line.decode().rsplit(" ", 1) for line in answer]
     wanted = 'model_step_rows_total{model="reader",step="read"'

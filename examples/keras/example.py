@@ -33,7 +33,7 @@ file = Path("models/digits-keras/1/model.onnx")
 file.parent.mkdir(parents=True, exist_ok=True)
 network.export(file, format="onnx", verbose=False)
 
-# The server finds it within seconds, and says what the exporter named the inputs and outputs.
+# The server finds it within seconds, and logs the exporter's names of inputs and outputs.
 for _ in range(150):
     if httpx.get(f"{URL}/v2/models/digits-keras/ready").status_code == 200:
         break

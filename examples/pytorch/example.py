@@ -31,7 +31,7 @@ for _ in range(30):
     optimizer.step()
 network.eval()
 
-# Export, to where the server looks: model.onnx, and the weights in model.onnx.data beside it.
+# Export to the server's folder: model.onnx, with the weights in model.onnx.data next to it.
 file = Path("models/handwriting/1/model.onnx")
 file.parent.mkdir(parents=True, exist_ok=True)
 torch.onnx.export(

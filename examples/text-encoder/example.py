@@ -16,7 +16,7 @@ from torch import nn
 
 URL = os.environ.get("SERVER", "http://localhost:8000")
 
-# The texts: what scikit-learn says of its data sets. The subject of each is what it is about.
+# The texts: scikit-learn's descriptions of its data sets. The subject of each is what it is about.
 subjects = ["iris", "wine", "digits", "diabetes", "breast_cancer", "linnerud"]
 texts, labels = [], []
 for label, subject in enumerate(subjects):
@@ -63,7 +63,7 @@ def tokenize(batch: list[str]) -> dict[str, torch.Tensor]:
     return {"input_ids": padded, "attention_mask": masks}
 
 
-# Train it to tell the subjects apart.
+# Train it to distinguish the subjects.
 torch.manual_seed(0)
 encoder, head = Encoder(), nn.Linear(64, len(subjects))
 optimizer = torch.optim.Adam([*encoder.parameters(), *head.parameters()], lr=0.001)
@@ -96,7 +96,7 @@ for _ in range(150):
 
 
 async def embed(client: httpx.AsyncClient, text: str) -> list[float]:
-    """The embedding that the server gives for a text."""
+    """Return the embedding that the server gives for a text."""
     inputs = {name: tensor.tolist() for name, tensor in tokenize([text]).items()}
     answer = await client.post("/predict", json={"model": "encoder", "inputs": inputs})
     assert answer.status_code == 200, answer.text
@@ -104,12 +104,12 @@ async def embed(client: httpx.AsyncClient, text: str) -> list[float]:
 
 
 async def embed_all() -> list[list[float]]:
-    """Each text in a request of its own, all at once, as many callers would."""
+    """Send each text in a separate request, all at once, as many callers would."""
     async with httpx.AsyncClient(base_url=URL, timeout=30) as client:
         return await asyncio.gather(*(embed(client, text) for text in texts))
 
 
-# Ask, and compare with what the encoder makes of each text alone.
+# Send, and compare with the encoder's output for each text alone.
 served = np.array(asyncio.run(embed_all()))
 with torch.no_grad():
     alone = np.concatenate([encoder(**tokenize([text])).numpy() for text in texts])

@@ -1,7 +1,7 @@
-"""A server's whole life in a namespace of its own, and what it sent to anybody but its callers.
+"""Run a server in its own network namespace and count the packets it sends to others.
 
-`python -m tests.attacks.alone FOLDER` prints the counts as JSON; with `talk` in place of the folder
-this process itself connects and looks a name up, which must show.
+`python -m tests.attacks.alone FOLDER` prints the counts as JSON. With `talk` instead of the folder,
+this process itself connects and resolves a name; both must be counted.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def serve(folder: Path) -> None:
 
 
 def talk() -> None:
-    """What must show: a connection and a name."""
+    """Make a connection and a name lookup, both of which must be counted."""
     with suppress(OSError), socket.socket() as connection:
         connection.connect(("192.0.2.1", 443))
     with suppress(OSError):

@@ -1,14 +1,14 @@
-"""A bystander, in a process of its own: `python -m tests.attacks.asker PID URL PATH=BODY…`.
+"""A bystander in a separate process: `python -m tests.attacks.asker PID URL PATH=BODY…`.
 
-It asks for `/health/live`, and posts each of the given requests, each on a fresh connection, over
-and over, and writes a line for each: the path, the status or 0, and for how many seconds it waited
-for the answer, and for the server.
+It asks for `/health/live` and posts each of the given requests, each on a fresh connection, in a
+loop. For each it writes a line: the path, the status or 0, and the seconds waited for the answer
+and for the server.
 
-The two differ: on a busy machine the server's threads and this process themselves wait for a
-processor. The kernel says how long (run_delay in /proc/PID/task/TID/schedstat), and the longest of
-the server's threads' waits and this process's own are taken off. Nor is anything the server's that
-exceeds its processor time since the request was sent: where it computes nothing, it holds up
-nobody by what it computes. One that waits for something else altogether answers with status 0.
+The two times differ because on a busy machine both processes also wait for a processor. The kernel
+reports that time (run_delay in /proc/PID/task/TID/schedstat). The longest wait of a server thread
+and this process's own wait are subtracted. A wait also counts only up to the server's processor
+time since the request was sent: without computing, the server delays no caller by computing. A
+request that waits for anything else gets status 0.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PAUSE = 0.02
 
 
 def delays(pid: int) -> dict[str, int]:
-    """How long each thread of a process has waited for a processor, in nanoseconds."""
+    """Return how long each thread of a process has waited for a processor, in nanoseconds."""
     found = {}
     for thread in Path(f"/proc/{pid}/task").iterdir():
         with suppress(OSError):  # it has ended

@@ -1,4 +1,4 @@
-"""Somebody else asks all along, while a module's tests attack its `server`."""
+"""Requests by a bystander, sent all the time while a module's tests attack its `server`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ import pytest
 from tests.e2e.processes import ROOT, Cohort
 from tests.waiting import wait_until
 
-LONGEST_WAIT = 1.0
-"""Seconds for which the server may compute while somebody else waits, whatever is done to it.
+MAX_WAIT = 1.0
+"""Seconds for which the server may compute while a bystander waits, under any attack.
 
-It was 0.03 beside runs without end, each of which would take three on the event loop.
+It was 0.03 with endless runs, each of which would take three on the event loop.
 """
 
 MORE_MEMORY = 200 << 20
@@ -33,7 +33,7 @@ MORE_DESCRIPTORS = 4
 
 
 class Asked(NamedTuple):
-    """One request of somebody else's, and the test that ran when it was answered."""
+    """One request of the bystander, and the test that ran when it was answered."""
 
     path: str
     status: int
@@ -44,7 +44,7 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class Held:
-    """What a process holds."""
+    """The resources that a process holds."""
 
     memory: int
     descriptors: int
@@ -59,20 +59,20 @@ def held(server: Cohort) -> Held:
 
 @pytest.fixture(scope="module", autouse=True)
 def bystanders(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Ask the module's `server` for its health and what the module's OTHERS say, all along.
+    """Ask the module's `server` for its health and send the module's OTHERS, all the time.
 
-    OTHERS are `path=body` of a request to a model that is not attacked. At the end of the module
-    each was answered by 200; the server let none wait for LONGEST_WAIT, by what
-    `tests.attacks.asker` takes for that; and memory and descriptors are back where they were, but
-    for MORE_MEMORY. A module says by constants of these names where it is otherwise with it: where
-    callers wait for one another, or large bodies leave room for the next.
+    OTHERS are `path=body` of a request to a model that is not attacked. At the end of the module,
+    each must have been answered with 200. The server must have let no request wait for MAX_WAIT, as
+    `tests.attacks.asker` measures it. Memory and descriptors must be back at their values, except
+    for MORE_MEMORY. A module sets constants of these names if its limits differ: where callers wait
+    for one another, or large bodies leave memory for the next.
     """
     if sys.platform != "linux" or not hasattr(request.module, "server"):
         yield
         return
     server: Cohort = request.getfixturevalue("server")
     others: list[str] = getattr(request.module, "OTHERS", [])
-    longest: float = getattr(request.module, "LONGEST_WAIT", LONGEST_WAIT)
+    longest: float = getattr(request.module, "MAX_WAIT", MAX_WAIT)
     more: int = getattr(request.module, "MORE_MEMORY", MORE_MEMORY)
     before = held(server)
     with asking(server, others) as asked:
@@ -105,7 +105,8 @@ def asking(server: Cohort, others: Sequence[str]) -> Iterator[list[Asked]]:
             wait_until(lambda: asked)
             yield asked
             count = len(asked)
-            wait_until(lambda: len(asked) > count + len(others) + 1)  # who waited is among them
+            # The request that waited is among them.
+            wait_until(lambda: len(asked) > count + len(others) + 1)
         finally:
             process.kill()
             reader.join()

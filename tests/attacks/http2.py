@@ -28,7 +28,7 @@ DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION =
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
 INITIAL_WINDOW_SIZE = 4
 FIRST_WINDOW = 65535
-LARGEST_FRAME = 16384
+MAX_FRAME = 16384
 
 Header = tuple[str, str]
 
@@ -72,7 +72,7 @@ def message(data: bytes, *, announced: int | None = None, compressed: bool = Fal
 
 
 class Peer:
-    """A connection. `statuses` has what ended each call, `gone` why the connection is over."""
+    """A connection. `statuses` holds how each call ended, `gone` why the connection ended."""
 
     def __init__(self, address: str, *, window: int = FIRST_WINDOW) -> None:
         host, port = address.rsplit(":", 1)
@@ -92,7 +92,7 @@ class Peer:
         self.socket.close()
 
     def write(self, data: bytes) -> None:
-        """Send bytes, unless the connection is over."""
+        """Send bytes, unless the connection has ended."""
         try:
             self.socket.sendall(data)
         except OSError as error:
@@ -113,13 +113,13 @@ class Peer:
     def send(
         self, stream: int, data: bytes, *, end: bool = False, seconds: float = PATIENCE
     ) -> int:
-        """Send as much as the windows let within so many seconds, and say how much that was."""
+        """Send as much as the windows allow within `seconds`; return how many bytes that was."""
         sent, until = 0, monotonic() + seconds
         while sent < len(data) and monotonic() < until:
             self.read()
             if self.gone or stream not in self._windows or stream in self.statuses:
                 return sent
-            size = min(len(data) - sent, self._windows[0], self._windows[stream], LARGEST_FRAME)
+            size = min(len(data) - sent, self._windows[0], self._windows[stream], MAX_FRAME)
             if size <= 0:
                 self.read(0.1)
                 continue
@@ -132,7 +132,7 @@ class Peer:
         return sent
 
     def read(self, seconds: float = 0) -> None:
-        """Read what is there, waiting for the first of it so many seconds."""
+        """Read all available bytes; wait for the first of them for `seconds`."""
         while not self.gone and self._waiting.poll(seconds * 1000):
             seconds = 0
             try:

@@ -1,8 +1,7 @@
-"""A network namespace of this process's own, with nothing but loopback in it.
+"""A separate network namespace for this process, which contains only loopback.
 
-The kernel counts, for each namespace, what was to be sent where there is no route, and every
-datagram. So nothing that a process in it sends goes unnoticed, native code and its threads
-included, and none of it gets anywhere.
+The kernel counts, for each namespace, all packets without a route and all datagrams. So it counts
+all that a process in it sends, from native code and its threads as well, and no packet leaves.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ SIOCSIFFLAGS = 0x8914
 IFF_UP, IFF_RUNNING = 0x1, 0x40
 
 COUNTED = ("IpOutNoRoutes", "Ip6OutNoRoutes", "UdpOutDatagrams", "Udp6OutDatagrams")
-"""What has no route; and datagrams, to loopback as well: a resolver may listen there."""
+"""Packets without a route, and datagrams. Those to loopback count: a resolver may listen there."""
 
 
 def enter() -> None:
@@ -37,7 +36,7 @@ def enter() -> None:
 
 
 def sent() -> dict[str, int]:
-    """How much was to leave this namespace so far, by the kernel's names."""
+    """Return the number of packets that tried to leave this namespace, by the kernel's names."""
     counts: dict[str, int] = {}
     lines = Path("/proc/self/net/snmp").read_text().splitlines()
     for names, values in zip(lines[::2], lines[1::2], strict=True):

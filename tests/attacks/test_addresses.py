@@ -40,7 +40,7 @@ def connect(server: Cohort, source: str, *, grpc: bool = False) -> socket.socket
 
 
 def ended(connections: list[socket.socket]) -> list[socket.socket]:
-    """Those on which there is something to read: an end, or a refusal before it."""
+    """Return the connections with something to read: an end, or a refusal before it."""
     poll = select.poll()
     for connection in connections:
         poll.register(connection, select.POLLIN)
@@ -83,7 +83,7 @@ def test_an_address_has_as_many_connections_for_grpc(server: Cohort) -> None:
 
 
 def test_who_has_the_most_makes_room(server: Cohort) -> None:
-    """Not who came first: idle connections of the address that has many are closed."""
+    """Idle connections of the address with the most are closed, not the oldest ones."""
     with ExitStack() as stack:
         first = [stack.enter_context(connect(server, "127.0.0.4")) for _ in range(5)]
         assert status(server, "127.0.0.4") == b"HTTP/1.1 200"

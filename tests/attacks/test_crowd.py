@@ -1,7 +1,7 @@
-"""Many callers at once, each of whom asks for little: a crowd is served, not taken for an attack.
+"""Many callers at once, each with few requests: a crowd is served, not treated as an attack.
 
-No times are compared, which would say most of the machine. What is: who was answered, and how much
-processor time of the server's an answer takes.
+No times are compared, since they would depend mostly on the machine. The tests compare which
+callers were answered, and the server's processor time for each answer.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ REQUESTS = 4000
 """Requests of all connections together, in turns of one each."""
 
 DEARER = 5.0
-"""By what an answer's processor time may grow from a few connections to many.
+"""Factor by which an answer's processor time may grow from a few connections to many.
 
-It grew by 1.2 at most. One that is due to each connection would grow it by 15 and by 60.
+It grew by 1.2 at most. A cost for each connection would make it grow by 15 and by 60.
 """
 
 ROUNDS = 5
-"""Measurements at most of what an answer costs; the least counts."""
+"""Maximum measurements of an answer's cost; the lowest counts."""
 
-LONGEST_WAIT = 10.0
-"""Seconds: who comes to a crowd waits for those who came before."""
+MAX_WAIT = 10.0
+"""Seconds: a caller in a crowd waits for those before it."""
 
 X = [[0.1, 0.2, 0.3, 0.4]]
 APIS = {
@@ -117,7 +117,7 @@ def ask(callers: list[Caller], sent: bytes) -> Counter[int]:
 
 @dataclass(frozen=True)
 class Told:
-    """How a crowd was answered, and the server's processor time in seconds for each answer."""
+    """Statuses of a crowd's answers, and the server's processor time in seconds for each."""
 
     statuses: Counter[int]
     cost: float
@@ -137,7 +137,7 @@ def crowd(server: Cohort, sent: bytes, count: int) -> Told:
 
 @pytest.mark.parametrize("api", APIS)
 def test_a_crowd_is_answered_and_an_answer_costs_what_it_did(server: Cohort, api: str) -> None:
-    """A thousand are all answered with 200, thousands with that or told to come back.
+    """A thousand are all answered with 200; thousands get 200, or 429.
 
     An answer takes at most five times the processor time that it takes with few connections, and
     the log does not grow with the answers.
@@ -145,7 +145,7 @@ def test_a_crowd_is_answered_and_an_answer_costs_what_it_did(server: Cohort, api
     lines = server.logged.count("\n")
     few = crowd(server, APIS[api], FEW)
     assert set(few.statuses) == {200}
-    for count in (MANY, MOST) if api != "ordinary" else (MANY,):  # whose answers cost ten others
+    for count in (MANY, MOST) if api != "ordinary" else (MANY,):  # those cost ten times as much
         for _ in range(ROUNDS):
             told = crowd(server, APIS[api], count)
             assert set(told.statuses) <= ({200} if count == MANY else {200, 429})

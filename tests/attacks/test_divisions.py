@@ -61,13 +61,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
 def test_it_is_answered(
     server: Cohort, path: str, body: dict[str, object], answer: dict[str, object]
 ) -> None:
-    """As numbers of 64 bits have it, over HTTP."""
+    """The answer over HTTP is that of 64-bit arithmetic."""
     found = httpx.post(server.url + path, json=body, timeout=PATIENCE).json()
     assert {key: found[key] for key in answer} == answer
 
 
 def test_it_is_answered_over_grpc(server: Cohort) -> None:
-    """The same."""
+    """gRPC gives the same answer."""
     request = raw_request("share", {"a": np.array([LEAST]), "b": np.array([-1])})
     with grpc.insecure_channel(server.grpc) as channel:
         call: grpc.UnaryUnaryMultiCallable[bytes, bytes]
@@ -77,7 +77,7 @@ def test_it_is_answered_over_grpc(server: Cohort) -> None:
 
 
 def test_a_division_by_zero_is_the_callers(server: Cohort) -> None:
-    """400 over HTTP and INVALID_ARGUMENT over gRPC, and no failure of the version."""
+    """It is 400 over HTTP and INVALID_ARGUMENT over gRPC, and is not a failure of the version."""
     body = {"inputs": {"a": [7], "b": [0]}}
     answer = httpx.post(f"{server.url}/models/share/predict", json=body, timeout=PATIENCE)
     assert answer.status_code == 400, answer.text
@@ -91,7 +91,7 @@ def test_a_division_by_zero_is_the_callers(server: Cohort) -> None:
 
 
 def test_a_model_that_cannot_be_made_safe_is_named(server: Cohort) -> None:
-    """It is not served, and its reason says what ends the process."""
+    """The model is not served, and its reason names the signal that would end the process."""
     body = {"inputs": {"a": [LEAST], "b": [-1]}}
     answer = httpx.post(f"{server.url}/models/hidden/predict", json=body, timeout=PATIENCE)
     assert answer.status_code == 503

@@ -1,4 +1,4 @@
-"""What would hold the event loop: while it goes on, others are answered."""
+"""Work that would hold the event loop: other callers are answered while it runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RAW_TEXT = len(WORD).to_bytes(4, "little") + WORD
 BAD = b"\xff" * (len(WORD) - 1)  # in place of the last one: all are read, and no model runs
 JSON_BYTES = 32 << 20
 
-LONGEST_WAIT = 1.0
+MAX_WAIT = 1.0
 """Seconds: parsing these bodies of JSON keeps the interpreter's lock for a tenth of that."""
 
 MORE_MEMORY = 800 << 20
@@ -275,14 +275,15 @@ ATTACKS: dict[str, Attack] = {
 
 @pytest.mark.parametrize("name", ATTACKS)
 async def test_large_tensor_is_answered(server: Cohort, name: str) -> None:
-    """Meanwhile nobody waits, and afterwards nothing is kept: so say the `bystanders`."""
+    """No other caller waits, and no memory is kept: the `bystanders` check both."""
     await ATTACKS[name](server)
 
 
 def test_document_of_many_models_is_made_once(server: Cohort) -> None:
-    """Whoever asks again gets what was written.
+    """Later requests get the document that the first one wrote.
 
-    The first one took 190 ms of processor time, further ones 2 ms, and 50 where they were made.
+    The first took 190 ms of processor time and further ones 2 ms; making it again for each would
+    take 50 ms.
     """
     documents, costs = set(), []
     with httpx.Client(timeout=None) as client:
@@ -299,7 +300,7 @@ REFUSED = 3000
 
 
 def test_blocked_standard_error_stops_nothing(tmp_path: Path) -> None:
-    """Thousands are refused while nobody reads the log; it goes on when somebody does again."""
+    """Thousands are refused while the log is not read; logging continues once it is read again."""
     models = tmp_path / "models"
     onnx_models.save(onnx_models.identity(), models / "same" / "1" / "model.onnx")
     reading, writing = os.pipe()
@@ -310,7 +311,7 @@ def test_blocked_standard_error_stops_nothing(tmp_path: Path) -> None:
     def read() -> None:
         with os.fdopen(reading, "rb") as pipe:
             while line := pipe.readline():
-                if line.startswith(b"{"):  # a library may say something of its own
+                if line.startswith(b"{"):  # a library may write its own lines
                     lines.append(json.loads(line))
                 may_read.wait()
 

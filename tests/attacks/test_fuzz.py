@@ -24,7 +24,7 @@ RUNS = {
 }
 """Inputs of each target, for some two seconds."""
 
-MOST_SECONDS = 6
+MAX_SECONDS = 6
 SEED = 12
 
 needs_atheris = pytest.mark.skipif(
@@ -35,7 +35,7 @@ needs_atheris = pytest.mark.skipif(
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_what_failed_once_passes(target: str) -> None:
-    """And so does all that fuzzing begins with."""
+    """Inputs that once failed pass, and so do all inputs that fuzzing begins with."""
     source = importlib.import_module(module(target))
     for data in source.SEEDS:
         source.check(data)
@@ -44,9 +44,9 @@ def test_what_failed_once_passes(target: str) -> None:
 @needs_atheris
 @pytest.mark.parametrize("target", TARGETS)
 def test_mutations_are_read_rightly(target: str, tmp_path: Path) -> None:
-    """The same ones each time, until the code changes."""
+    """The mutations are the same each time, until the code changes."""
     outcome = fuzz(
-        target, seed=SEED, folder=tmp_path, runs=RUNS[target], max_total_time=MOST_SECONDS
+        target, seed=SEED, folder=tmp_path, runs=RUNS[target], max_total_time=MAX_SECONDS
     )
     assert not outcome.failures, outcome.said[-4000:]
     assert "cov:" in outcome.said

@@ -1,10 +1,10 @@
-"""So many times as much of anything costs so many times as much.
+"""The cost of a request grows in proportion to each of its parts.
 
-Each part of each kind of request is grown by 32, and the processor time of the server's process
-may grow by 160, five times of what is right, and less than a sixth of what grows by the square.
-Small requests cost what any request costs, which would hide growth: the cost of a request with one
-of the part is subtracted, and the sizes are raised until the larger request costs `ENOUGH`, or is
-as large as requests here get.
+Each part of each kind of request is grown by 32, and the processor time of the server's process may
+grow by 160. That is five times the right growth, and less than a sixth of quadratic growth. Small
+requests have a fixed cost, which would hide growth. So the cost of a request with one of the part
+is subtracted. The sizes are raised until the larger request costs `ENOUGH`, or is as large as
+requests here get.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ HARMLESS = 0.03
 """Seconds that any request here may cost."""
 
 LARGEST = 4 << 20
-MORE_MEMORY = 320 << 20  # what texts of all threads take at once, which the allocator keeps
+MORE_MEMORY = 320 << 20  # texts of all threads at once, which the allocator keeps
 """Bytes of a request here at most."""
 
 TIMES = 32
-"""By what a part grows."""
+"""Factor by which a part grows."""
 
 MOST = 5 * TIMES
-"""By what the processor time may grow then."""
+"""Factor by which the processor time may then grow."""
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
-    """A server of numbers and of text, that does little by itself."""
+    """A server of numbers and of text, whose models do little work."""
     folder = tmp_path_factory.mktemp("growth")
     models = folder / "models"
     onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
@@ -68,7 +68,7 @@ Ask = Callable[[Cohort, int], None]
 
 @dataclass(frozen=True)
 class Part:
-    """What grows: a way to ask with `n` of it, and how many are the most there may be."""
+    """A part that grows: a way to ask with `n` of it, and the maximum `n`."""
 
     ask: Ask
     most: int = LARGEST
@@ -407,7 +407,7 @@ def test_a_grpc_call_costs_as_much_as_it_weighs(
 def test_a_grpc_stream_costs_as_much_as_it_weighs(
     server: Cohort, channel: grpc.Channel, name: str
 ) -> None:
-    """As a call does, and by its messages."""
+    """A stream costs as much as a call, and in proportion to its messages."""
     make, size = MESSAGES.get(name, (message, 1000))
     call: grpc.StreamStreamMultiCallable[bytes, bytes]
     call = channel.stream_stream(f"{PATH}/ModelStreamInfer")
@@ -427,7 +427,7 @@ def test_a_grpc_stream_costs_as_much_as_it_weighs(
 def test_what_cannot_be_a_name_is_refused_by_every_api(
     server: Cohort, channel: grpc.Channel, name: str
 ) -> None:
-    """As a model that is not there, with the rule in the place of a name that is close."""
+    """The answer is that of a missing model, with the rule for names instead of a similar name."""
     said = {"hot": exchange(server.url, [request("/predict", {"input": X, "model": name})])[0]}
     ordinary = request("/predict?by=asgi", {"input": X, "model": name})
     said["ordinary"] = exchange(server.url, [ordinary])[0]
@@ -444,6 +444,6 @@ def test_what_cannot_be_a_name_is_refused_by_every_api(
 
 
 def test_lines_of_the_log_are_short(server: Cohort) -> None:
-    """After all of the above."""
+    """No line of the log is long after all tests above."""
     assert "Traceback" not in server.logged
     assert max(map(len, server.logged.splitlines())) < 1000

@@ -1,4 +1,4 @@
-"""What one could hold of the server over gRPC: connections, calls, and what its library buffers."""
+"""Limits of one gRPC client: its connections, its calls, and the memory its messages take."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ BUDGET = 64  # MiB
 FILES = 1024
 STREAMS = 1024
 PADDED = 8
-MORE_MEMORY = 320 << 20  # what forty messages unpack to at once, which the allocator keeps
+MORE_MEMORY = 320 << 20  # forty messages unpacked at once, which the allocator keeps
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
-    """Small budget, few files, and a model that answers with what it was sent."""
+    """A server with a small budget, few files, and a model that returns its input."""
     folder = tmp_path_factory.mktemp("grpc-bounds")
     onnx_models.save(onnx_models.identity(), folder / "models" / "same" / "1" / "model.onnx")
     with cohort(
@@ -91,7 +91,7 @@ async def test_grpc_connections_leave_the_files_of_http(server: Cohort) -> None:
 
 
 def test_a_connection_has_so_many_calls(server: Cohort) -> None:
-    """More than it announces are refused, and the server goes on."""
+    """Calls beyond the announced number are refused, and the server stays live."""
     with closing(Peer(server.grpc)) as peer:
         for _ in range(STREAMS + 200):
             peer.call()
@@ -178,7 +178,7 @@ def test_floods_of_frames_cost_the_process_little(
 
 
 def test_resets_of_one_address_are_bounded_on_however_many_connections(server: Cohort) -> None:
-    """Each sends fewer than it may; who sends none goes on."""
+    """Each connection sends fewer than allowed; one that sends no resets stays open."""
     with ExitStack() as stack:
         quiet = stack.enter_context(closing(Peer(server.grpc)))
         peers = [stack.enter_context(closing(Peer(server.grpc))) for _ in range(16)]
@@ -207,7 +207,7 @@ def resident(server: Cohort) -> float:
 
 
 def held(server: Cohort) -> float:
-    """What requests hold, in MiB, as the server counts it."""
+    """Return the memory that requests hold, in MiB, as the server counts it."""
     lines = httpx.get(f"{server.url}/metrics", timeout=PATIENCE).text.splitlines()
     (line,) = [one for one in lines if one.startswith("memory_held_bytes ")]
     return float(line.split()[1]) / 2**20
@@ -235,7 +235,7 @@ def test_messages_that_arrive_count(server: Cohort) -> None:
 
 
 def test_one_stream_after_the_other_counts_as_well(server: Cohort) -> None:
-    """On one connection, also behind a call that is served."""
+    """They count on one connection, also after a call that is served."""
     with closing(Peer(server.grpc)) as peer:
         peer.send(peer.call("ServerLive"), message(b""), end=True)
         for _ in range(8):
@@ -282,7 +282,7 @@ def ended(peer: Peer, stream: int) -> bool:
 
 
 async def test_calls_that_need_no_key_leave_room_for_the_others(server: Cohort) -> None:
-    """There are so many, those without a message end soon, and who has a key is answered."""
+    """Idle calls are limited in number and end soon; a caller with a key is answered."""
     with ExitStack() as stack:
         peers = [stack.enter_context(closing(Peer(server.grpc))) for _ in range(3)]
         for peer in peers:
@@ -305,7 +305,7 @@ async def test_calls_that_need_no_key_leave_room_for_the_others(server: Cohort) 
 
 
 def test_a_call_without_its_message_ends(server: Cohort) -> None:
-    """Nothing arrives for as long as a body may pause: over gRPC as over HTTP."""
+    """It ends after the time for which a body may pause, over gRPC as over HTTP."""
     with closing(Peer(server.grpc)) as peer:
         begun = peer.call()
         peer.send(peer.call(), message(b"", announced=100))
@@ -315,7 +315,10 @@ def test_a_call_without_its_message_ends(server: Cohort) -> None:
 
 
 def test_heads_of_calls_count(server: Cohort) -> None:
-    """Up to a part of the budget: then calls that wait make room; all is given back at the end."""
+    """They use a part of the budget; then waiting calls are ended.
+
+    All memory is released at the end.
+    """
     more = [(f"x{number}", "1") for number in range(400)]
     before = resident(server)
     with ExitStack() as stack:
@@ -332,7 +335,7 @@ def test_heads_of_calls_count(server: Cohort) -> None:
 
 
 async def test_long_metadata_is_no_message(server: Cohort) -> None:
-    """Calls with a long token each, beside a stream that waits, leave nothing held behind."""
+    """Calls with a long token each, next to a waiting stream, leave no memory held."""
     async with connected(server.grpc) as client:
         stream = client.stream()
         asked = raw_request("same", {"x": np.ones((1, 3), "f4")})
@@ -350,7 +353,7 @@ async def test_long_metadata_is_no_message(server: Cohort) -> None:
 
 @pytest.mark.parametrize("piece", [1000, 1 << 17])
 def test_too_long_metadata_ends_its_call_alone(server: Cohort, piece: int) -> None:
-    """Whatever the frames: it ended the connection, and the calls of all others on it."""
+    """It ends in any frames; before, it ended the connection with the calls of all others."""
     with closing(Peer(server.grpc)) as peer:
         begun = peer.call("ModelStreamInfer")
         stream = peer.next_stream()
@@ -408,7 +411,7 @@ def test_messages_are_unpacked_within_the_budget(
 
 
 async def test_responses_that_nobody_reads_count(server: Cohort) -> None:
-    """They fill the budget, end with their connections, and small calls are served meanwhile."""
+    """Unread responses fill the budget and end with their connections; small calls are served."""
     # One is more than a quarter of the budget. Smaller ones did not come to that on a busy machine:
     # by the time that the last was there, the first had ended.
     array = np.ones((1_500_000, 3), "<f4")
@@ -428,7 +431,7 @@ async def test_responses_that_nobody_reads_count(server: Cohort) -> None:
 
 
 async def test_idle_streams_stay(server: Cohort) -> None:
-    """A stream that sent nothing for a while holds nothing, and goes on when others are refused."""
+    """A stream that is idle for a while holds no memory, and continues when others are refused."""
     with ExitStack() as stack:
         async with connected(server.grpc) as client:
             stream = client.stream()

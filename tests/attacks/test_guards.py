@@ -32,7 +32,7 @@ taken:
 def test_values_that_fail_on_both_versions_are_no_evidence(
     tmp_path: Path, model: object, config: str, good: object, bad: object, status: int
 ) -> None:
-    """Though only the candidate gets them, by keys whose variant the answers have told."""
+    """The candidate is not rolled back, though a caller sends bad values to it alone."""
     for version in (1, 2):
         onnx_models.save(model, tmp_path / f"models/taken/{version}/model.onnx")  # type: ignore[arg-type]
     (tmp_path / "models/taken/config.yaml").write_text(f"versions: all\n{config}")

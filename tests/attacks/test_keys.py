@@ -1,8 +1,8 @@
 """Ways around the callers' keys, each over every API that it concerns.
 
-One server has models that some keys may not see. Another has only those that the key `web` may see:
-what `web` is told by the two is compared, so that a hidden model is told from a missing one by
-nothing at all.
+One server has models that some keys may not see. Another has only those that the key `web` may see.
+The answers that `web` gets from the two are compared: a hidden model must look exactly like a
+missing one.
 """
 
 from __future__ import annotations
@@ -220,14 +220,14 @@ NOT_KEYS: tuple[Headers, ...] = (
 
 @pytest.mark.parametrize("api", APIS)
 def test_nothing_but_the_key_is_a_key(servers: Servers, api: str) -> None:
-    """Not part of one, nor its digest or name, nor a key in another place: Unauthorized."""
+    """A part of a key, its digest or name, or a key in another place is Unauthorized."""
     for headers in NOT_KEYS:
         assert ASK[api](servers.whole, headers, "iris").code == UNAUTHORIZED, headers
 
 
 @pytest.mark.parametrize("api", APIS)
 def test_two_different_keys_are_none(servers: Servers, api: str) -> None:
-    """In one header or in both, in either order, although each is right."""
+    """They are refused in one header or in both, in either order, although each is right."""
     two: Sequence[Headers] = (
         [*bearer(WEB), ("x-api-key", ALL)],
         [("x-api-key", ALL), *bearer(WEB)],
@@ -242,7 +242,7 @@ def test_two_different_keys_are_none(servers: Servers, api: str) -> None:
 
 @pytest.mark.parametrize("api", APIS)
 def test_the_key_is_taken_from_either_header(servers: Servers, api: str) -> None:
-    """Whatever the case of the scheme, again, and beside a header that holds no key."""
+    """The scheme's case does not matter; a key may be sent twice or with a header without a key."""
     good: Sequence[Headers] = (
         bearer(WEB),
         [("authorization", f"bearer  {WEB}")],
@@ -257,7 +257,7 @@ def test_the_key_is_taken_from_either_header(servers: Servers, api: str) -> None
 
 
 def test_header_names_are_alike_in_every_case(servers: Servers) -> None:
-    """Over HTTP/1.1; on the fast path and on the other."""
+    """HTTP/1.1 names match in any case, on the fast path and on the other."""
     for name in ("X-API-KEY", "x-Api-Key", "AUTHORIZATION"):
         value = f"Bearer {WEB}" if name == "AUTHORIZATION" else WEB
         for api in ("hot", "ordinary"):
@@ -286,7 +286,7 @@ METHODS = ("GET", "HEAD", "POST", "OPTIONS", "PUT", "DELETE", "PATCH", "TRACE", 
 
 
 def test_every_route_that_is_not_open_needs_a_key(servers: Servers) -> None:
-    """By every method, and whether or not there is such a route."""
+    """It needs a key for every method, also if there is no such route."""
     paths = {
         *routes(servers.whole),
         "/nothing",
@@ -306,7 +306,7 @@ OPEN = ("/health", "/health/live", "/health/ready", "/v2/health/live", "/v2/heal
 
 
 def test_health_and_the_page_are_open(servers: Servers) -> None:
-    """Also for a wrong key: whoever checks the health may send what it likes."""
+    """They answer also with a wrong key, since a health checker may send any header."""
     with httpx.Client(base_url=servers.whole.url) as client:
         for headers in ({}, {"x-api-key": "wrong"}, {"x-api-key": WEB}):
             for path in (*OPEN, "/openapi.json", "/docs/static/swagger-ui.css"):
@@ -341,7 +341,7 @@ SPELLINGS = (
 
 
 def test_no_spelling_of_a_path_gets_around_the_key(servers: Servers) -> None:
-    """By no method does one answer that it did anything, or that there is a model."""
+    """No method with such a path predicts, or shows that there is a model."""
     for path in SPELLINGS:
         for method in ("POST", "GET"):
             sent = request(path, {"input": ROW}, method=method)
@@ -352,7 +352,7 @@ def test_no_spelling_of_a_path_gets_around_the_key(servers: Servers) -> None:
 
 
 def test_a_compressed_or_chunked_body_needs_a_key(servers: Servers) -> None:
-    """And so does one whose sender waits to be told to go on."""
+    """It is refused without a key also if its sender waits for `100 Continue`."""
     body = gzip.compress(json.dumps({"inputs": []}).encode())
     for headers in (
         ["content-encoding: gzip"],
@@ -368,7 +368,7 @@ def test_a_compressed_or_chunked_body_needs_a_key(servers: Servers) -> None:
 
 
 def test_a_large_body_is_refused_before_it_is_sent(servers: Servers) -> None:
-    """By the head alone, and its connection is closed; what is small is let finish."""
+    """Its head is refused and its connection closed; a small body is read to its end."""
     for path in ("/models/iris/predict", "/models/iris/predict?x=1"):
         head = request(path, b"", "content-length: 50000000")
         with connect(servers.whole.url) as connection:
@@ -439,7 +439,7 @@ def test_requests_read_together_are_answered_by_what_each_may_see(servers: Serve
 
 @pytest.mark.parametrize("api", APIS)
 def test_a_hidden_model_is_told_as_a_missing_one(servers: Servers, api: str) -> None:
-    """In the same words, with the same suggestions, whichever name is near it."""
+    """Both answers have the same words and suggestions, whichever name is similar."""
     for name in ("digits", "digit", "Digits", "irid"):
         hidden, missing = (ASK[api](server, bearer(WEB), name) for server in servers)
         assert hidden == missing
@@ -584,14 +584,14 @@ def test_a_rate_is_counted_per_request_on_every_api(servers: Servers, api: str) 
         told = ASK[other](servers.whole, headers, "iris")
         assert told.code == "Overloaded"
         assert "0.001 requests per second" in told.sentence
-        if other != "stream":  # whose messages have no room for it
+        if other != "stream":  # its messages have no place for it
             assert told.retry_after is not None
             assert told.retry_after > 1
 
 
 @pytest.mark.parametrize("path", ["/models/{model}/predict", "/models/{model}/predict?x=1"])
 def test_requests_in_progress_are_counted_until_they_end(servers: Servers, path: str) -> None:
-    """While one's body is on its way there is no other; an answer or a farewell makes room."""
+    """While one's body arrives there is no other; an answer or a disconnect frees the place."""
     sent = predict("key-of-one", path=path)
     for ends in ("answered", "left"):
         with connect(servers.whole.url) as slow:
@@ -608,7 +608,7 @@ def asked_once(server: Cohort, sent: bytes) -> str:
 
 
 def test_metrics_say_who_asked_for_how_much(servers: Servers) -> None:
-    """By the keys' names, after their own key; who has none learns nothing."""
+    """Metrics name the keys, and need a key; a caller without one gets only a refusal."""
     url = f"{servers.whole.url}/metrics"
     for headers in ({}, {"x-api-key": WEB}, {"x-api-key": "wrong"}):
         refused = httpx.get(url, headers=headers)
@@ -639,7 +639,7 @@ def counted(server: Cohort) -> dict[str, float]:
 
 
 def test_a_callers_key_operates_nothing(servers: Servers) -> None:
-    """403 over REST, PERMISSION_DENIED over gRPC; an admin's key does, and the log says whose."""
+    """It gets 403 over REST, PERMISSION_DENIED over gRPC; an admin's key works and is logged."""
     paths = ("/admin/models/iris/load", "/v2/repository/models/iris/load")
     for path in paths:
         for key, status in ((None, 401), ("wrong", 401), (WEB, 403), (ALL, 403)):
@@ -677,7 +677,7 @@ class Edited:
     file: Path
 
     def write(self, text: str) -> None:
-        """As an operator does who knows of `mv`."""
+        """Replace the file by a rename, as an operator does with `mv`."""
         other = self.file.with_suffix(".new")
         other.write_text(text)
         other.replace(self.file)
@@ -697,9 +697,9 @@ def edited(tmp_path: Path) -> Iterator[Edited]:
 
 
 def test_a_key_that_is_taken_back_is_wrong_at_once_everywhere(edited: Edited) -> None:
-    """On open connections, in remembered heads and on open streams; other keys go on.
+    """It fails on open connections, in remembered heads and on open streams; other keys still work.
 
-    A file that is wrong, or gone, changes nothing, and the health, the metrics and the log say so.
+    A file that is wrong or missing changes nothing; the health, the metrics and the log report it.
     """
     channel = grpc.insecure_channel(edited.server.grpc)
     stream = Asked(channel, WEB)
@@ -746,13 +746,13 @@ class Asked:
             yield next(self._sent)
 
     def ask(self) -> str:
-        """The error's name and sentence; empty where there is none."""
+        """Return the error's name and sentence, or "" without an error."""
         self._gate.append(None)
         return messages.ModelStreamInferResponse.FromString(next(self._answers)).error_message
 
 
 def test_without_a_readable_file_nobody_gets_in(tmp_path: Path) -> None:
-    """The process is not ready, callers are told to try again, and it starts when there is one."""
+    """The process is not ready and callers get NotReady; it starts once the file exists."""
     models, file = tmp_path / "models", tmp_path / "keys.yaml"
     shutil.copytree(MODELS / "iris", models / "iris")
     with cohort(models, tmp_path, ready=False, api_keys=file, grpc_port=free_port()) as server:

@@ -1,4 +1,4 @@
-"""Callers who begin calls and leave: no work is done for them, and their limits hold meanwhile."""
+"""Callers who begin calls and leave: no work is done for them, and limits still hold."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ def test_calls_that_are_reset_in_the_segment_that_brings_them_are_not_run(
 
 
 def is_under_way(peer: Peer, server: Cohort) -> bool:
-    """Whether what a caller asked is run, or was answered."""
+    """Return True if the caller's call is running or was answered."""
     peer.read(0.01)
     running = Scrape(server.url).value("model_inflight_requests", model="loop") == 1
     return bool(peer.statuses) or running
 
 
 def test_a_caller_who_leaves_again_and_again_has_one_run_at_a_time(server: Cohort) -> None:
-    """What it left is stopped before the next of it is begun, and others are answered meanwhile."""
+    """Its last run is stopped before its next one begins, and other callers are answered."""
     headers = call_headers("ModelInfer", [("authorization", f"Bearer {SMALL}")])
     asked = raw_request("loop", {"n": np.array([[onnx_models.FOREVER]])}).SerializeToString()
     for _ in range(CALLS):

@@ -1,4 +1,4 @@
-"""What would fill the memory: bodies, unpacked bodies and unread responses, within one budget."""
+"""Bodies, unpacked bodies and unread responses share one memory budget."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.e2e.processes import Cohort, cohort
 from tests.waiting import PATIENCE, wait_until
 
 BUDGET = 64  # MiB
-PART = b"1," * 2**22  # 8 MiB of a JSON body that goes on
+PART = b"1," * 2**22  # 8 MiB of a JSON body that continues
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
-    """A server with a small budget, and a model that answers with what it was sent."""
+    """A server with a small budget, and a model that returns its input."""
     folder = tmp_path_factory.mktemp("memory")
     onnx_models.save(onnx_models.identity(), folder / "models" / "same" / "1" / "model.onnx")
     onnx_models.save(onnx_models.fill(), folder / "models" / "fill" / "1" / "model.onnx")
@@ -65,7 +65,7 @@ def head(path: str, length: int, *more: str) -> bytes:
 def test_bodies_beyond_the_budget_are_refused_while_they_arrive(
     server: Cohort, path: str, more: tuple[str, ...]
 ) -> None:
-    """Those within it go on, other callers are answered, and all is given back."""
+    """Bodies within the budget continue, other callers are answered, and all memory is released."""
     with ExitStack() as stack:
         connections = [stack.enter_context(connect(server)) for _ in range(12)]
         for connection in connections:
@@ -97,7 +97,7 @@ def test_unpacked_bodies_count(server: Cohort, path: str) -> None:
 
 @pytest.mark.parametrize("more", [(), ("Content-Encoding: identity",)], ids=["fast", "ordinary"])
 def test_answers_that_find_no_room_are_refused(server: Cohort, more: tuple[str, ...]) -> None:
-    """Small requests for large answers, which nobody reads: as many as the budget has room for."""
+    """Small requests have large answers that are not read; the budget limits their number."""
     asked = {"inputs": [{"name": "n", "datatype": "INT64", "shape": [1, 1], "data": [3_000_000]}]}
     body = json.dumps(asked).encode()
     path = "/v2/models/fill/infer"
@@ -145,7 +145,7 @@ def test_responses_that_nobody_reads_count(server: Cohort) -> None:
 
 
 def test_idle_connections_make_room_for_new_ones(server: Cohort) -> None:
-    """As many as there are too many, the oldest; who comes is answered."""
+    """The oldest are closed, as many as exceed the limit; new connections are answered."""
     with ExitStack() as stack:
         connections = [stack.enter_context(connect(server)) for _ in range(45)]
         assert httpx.get(f"{server.url}/health/live", timeout=PATIENCE).status_code == 200

@@ -1,6 +1,6 @@
-"""Model files that crash a process, or have it take all memory or compute for ever.
+"""Model files that crash a process, take all its memory or compute indefinitely.
 
-What matters besides that they are refused: other models are served meanwhile and afterwards.
+They are refused, and other models are served during the attack and after it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_harmful_models_are_refused_and_others_served(folder: Path) -> None:
-    """Each with a sentence that says what it did, and which setting allows it."""
+    """Each has a reason that states what it did, and the setting that allows it."""
     models = {name: model for name, (model, _) in HARMFUL.items()}
     with serving(folder, {**models, "plain": onnx_models.mlp()}) as server:
         for name, (_, told) in HARMFUL.items():
@@ -81,7 +81,7 @@ def test_harmful_models_are_refused_and_others_served(folder: Path) -> None:
 
 
 def test_a_second_start_remembers(folder: Path) -> None:
-    """What passed and what crashed is not opened again in a child."""
+    """Files that passed and files that crashed are not opened again in a child."""
     with limited(folder) as server:
         for name in HARMFUL:
             assert state(server, name)["state"] == "UNAVAILABLE"
@@ -114,9 +114,9 @@ def test_others_are_served_while_a_model_is_inspected(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("inspected", [True, False])
 def test_runs_without_end_end_by_a_limit(tmp_path: Path, inspected: bool) -> None:
-    """A model that loops with several rows only: in a child, and in the server where there is none.
+    """A model that loops with several rows only ends at a limit, with or without inspection.
 
-    The version that served before serves on.
+    The previous version still serves.
     """
     seconds, setting = (2, "COHORT_INSPECTION_SECONDS") if inspected else (0, "load_timeout_s")
     models = tmp_path / "models"
@@ -136,14 +136,14 @@ def test_runs_without_end_end_by_a_limit(tmp_path: Path, inspected: bool) -> Non
         assert setting in state(server, "a", 2)["reason"]
         assert predicts(server, "a")
         assert inspected or "load takes long" in server.logged
-    limit(1)  # nothing of `a` has to load any more
+    limit(1)  # no version of `a` still has to load
     with cohort(models, tmp_path, inspection_seconds=seconds) as server:
         assert state(server, "a", 2).get("state") == "UNAVAILABLE"
         assert predicts(server, "b")
 
 
 def test_a_crash_of_a_new_version_leaves_the_old_one_serving(tmp_path: Path) -> None:
-    """And the description says why it does."""
+    """The description states why the new version is unavailable."""
     with serving(tmp_path, {"plain": onnx_models.mlp()}, seconds=60) as server:
         path = tmp_path / "models" / "plain" / "2" / "model.onnx"
         onnx_models.save(onnx_models.calling_functions(8_000, calls=1), path)
@@ -156,7 +156,7 @@ def test_a_crash_of_a_new_version_leaves_the_old_one_serving(tmp_path: Path) -> 
 
 
 def test_files_are_told_by_their_digests(tmp_path: Path) -> None:
-    """In the description of a version, and in the log."""
+    """The description of a version has the digest, and so has the log."""
     with serving(tmp_path, {"plain": onnx_models.mlp()}) as server:
         sha256 = state(server, "plain")["files"]["model.onnx"]["sha256"]
         assert len(sha256) == 64

@@ -1,4 +1,4 @@
-"""Nothing is sent to anybody who did not ask: no telemetry, no updates, no names looked up."""
+"""The server sends only answers: no telemetry, no update checks, no name lookups."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ def test_a_connection_and_a_name_are_counted() -> None:
 
 
 def test_a_server_sends_nothing_of_its_own(tmp_path: Path) -> None:
-    """While it starts, loads, serves over each API, is scraped, loads again, and drains."""
+    """It sends no packet while it starts, loads, serves, is scraped, loads again and drains."""
     assert set(sent_by(str(tmp_path)).values()) == {0}

@@ -1,7 +1,7 @@
 """Heads that a proxy may read differently from the server, and pages that call it by a browser.
 
-What is refused is refused whoever would have answered it: the fast path, FastAPI, V2 or V1; in one
-segment or in many; and also where its head was sent before.
+A refused request is refused by every API: the fast path, FastAPI, V2 and V1. It is refused in one
+segment or in many, and also if its head was sent before.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def send(
     version: str = "HTTP/1.1",
     method: str = "POST",
 ) -> bytes:
-    """A request, written as nobody should."""
+    """Build a request that may break the rules of HTTP."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     top = [f"{method} {path} {version}", *([] if host is None else [f"host: {host}"]), *lines]
     if not any(line.lower().startswith(("transfer-encoding", "content-length")) for line in lines):
@@ -131,7 +131,7 @@ def refused(api: str, name: str) -> bytes:
 @apis
 @pytest.mark.parametrize("name", REFUSED)
 def test_ambiguous_heads_are_refused(server: Cohort, api: str, name: str) -> None:
-    """By 400 and the end of the connection, however and however often they are sent."""
+    """They get 400 and the connection ends, in any segments and however often they are sent."""
     sent = refused(api, name)
     for way, parts in ways(sent).items():
         found = exchange(server.url, parts, last=None)
@@ -145,7 +145,7 @@ def test_ambiguous_heads_are_refused(server: Cohort, api: str, name: str) -> Non
 def test_what_follows_an_ambiguous_head_is_not_answered(
     server: Cohort, api: str, name: str
 ) -> None:
-    """What came before is, and nobody takes the refused request's body for a request."""
+    """Requests before it are answered; the refused request's body is not read as a request."""
     good = send(*APIS[api])
     found = exchange(server.url, [good * 2 + refused(api, name) + good], last=None)
     assert codes(found) == ["OK", "OK", "InvalidInput"]
@@ -153,7 +153,7 @@ def test_what_follows_an_ambiguous_head_is_not_answered(
 
 @apis
 def test_text_about_other_protocols_is_no_request_of_theirs(server: Cohort, api: str) -> None:
-    """In headers and bodies they are words."""
+    """Such text is not interpreted in headers and bodies."""
     path, body = APIS[api]
     words = f"POST {path} RTSP/2.0"
     text = json.dumps(body)[:-1] + f', "{"signature_name" if api == "V1" else "id"}": ""}}'
@@ -178,7 +178,7 @@ def test_an_ambiguous_head_behind_one_that_asks_for_an_upgrade_is_refused(
 
 
 def test_words_of_another_protocol_in_a_segment_of_headers_are_words(server: Cohort) -> None:
-    """Also where the segment begins behind the first header, of which the parser has not told."""
+    """They are words also if the segment begins after the first header, within the head."""
     path, body = APIS["hot"]
     sent = send(path, body, "user-agent: A b RTSP/1.0")
     places = (sent.index(b"user-agent"), sent.index(b"b RTSP"), sent.index(b"host") + 3)
@@ -225,7 +225,7 @@ SPELLINGS = (
 def test_escapes_that_change_nothing_are_read_in_the_paths_of_models(
     server: Cohort, path: str, body: object
 ) -> None:
-    """As RFC 3986 has it (6.2.2.2), at first and once the head was seen."""
+    """They are decoded as in RFC 3986 (6.2.2.2), at first and once the head was seen."""
     sent = send(path, body)
     for way, parts in ways(sent * 2).items():
         assert {one.status for one in exchange(server.url, parts)[:-1]} == {200}, way
@@ -233,7 +233,7 @@ def test_escapes_that_change_nothing_are_read_in_the_paths_of_models(
 
 @pytest.mark.parametrize("path", SPELLINGS)
 def test_percent_encoding_reaches_no_route(server: Cohort, path: str) -> None:
-    """Neither at first nor once the head was seen: there is no such path, or it is not for this."""
+    """At first and once the head was seen, the path does not exist or the method is wrong."""
     for body in ({"input": X}, V2, {"instances": X}):
         sent = send(path, body)
         for way, parts in ways(sent * 2).items():
@@ -253,7 +253,7 @@ def test_percent_encoding_reaches_no_page(server: Cohort, path: str) -> None:
 
 @pytest.mark.parametrize("target", ["http://evil?/x", "http://evil", "http://?", "x://y?http://z/"])
 def test_a_target_without_a_path_is_refused(server: Cohort, target: str) -> None:
-    """With one line in the log, and no traceback."""
+    """The request is refused, and the log has no traceback."""
     before = len(server.logged)
     assert codes(exchange(server.url, [send(target, b"", method="GET")]))[0] == "InvalidInput"
     assert "Traceback" not in server.logged[before:]
@@ -273,12 +273,12 @@ THEIRS = (
     "",
 )
 BLIND = "content-type: text/plain"
-"""What a page may send to anybody's server without asking."""
+"""A content type that a page may send to any server without a preflight request."""
 
 
 @apis
 def test_only_its_own_hosts_are_answered(guarded: Cohort, api: str) -> None:
-    """With any port where none is set; others get 403, however often they ask."""
+    """They are answered for any port if none is set; others get 403, however often they ask."""
     for host in OURS:
         sent = send(*APIS[api], host=host)
         assert codes(exchange(guarded.url, [sent * 2])) == ["OK"] * 3, host
@@ -293,7 +293,7 @@ def test_only_its_own_hosts_are_answered(guarded: Cohort, api: str) -> None:
 @apis
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://models.example.evil"])
 def test_pages_of_others_do_not_predict(guarded: Cohort, api: str, origin: str) -> None:
-    """Neither as text/plain, which a browser sends unasked; its own pages do."""
+    """They get 403 also as text/plain, which needs no preflight; the server's own pages work."""
     good = send(*APIS[api], BLIND, host=OURS[0])
     own = send(*APIS[api], BLIND, "origin: https://models.example:443", host=OURS[0])
     sent = send(*APIS[api], BLIND, f"origin: {origin}", host=OURS[0])
@@ -350,6 +350,6 @@ def test_requests_behind_another_are_answered_while_draining(models: Path, tmp_p
 
 
 def test_the_server_went_on(server: Cohort) -> None:
-    """After all of the above."""
+    """The server still answers after all tests above."""
     assert codes(exchange(server.url, [send(*APIS["hot"])])) == ["OK", "OK"]
     assert "Traceback" not in server.logged

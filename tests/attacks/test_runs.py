@@ -1,7 +1,7 @@
-"""Inputs that make a model work for as long, or take as much memory, as their sender likes.
+"""Inputs that let their sender choose how long a model runs, or how much memory it takes.
 
-Each goes over every API. What matters besides the answer: other models and `/health/live` answer
-while the run is in progress, the run ends, and so does what it took.
+Each is sent over every API. Other models and `/health/live` must answer while the run is in
+progress. The run must end, and its memory must be released.
 """
 
 from __future__ import annotations
@@ -30,15 +30,17 @@ APIS = ("hot", "ordinary", "v2", "v1", "unary", "stream")
 
 ONE = np.array([[1]], "i8")
 LIMITS_MS = (400, 1200, 4000, 12_000)
-"""The limits of runs of which one has to be in progress when others are answered: a busy machine
-may take longer for that than a short run has."""
+"""Limits of runs, in ms. Others must be answered during at least one of them.
+
+A busy machine may take longer for that than a short run lasts.
+"""
 
 LIMIT_MB = 64
 HUGE = 10**9  # ones, 4 GB of them
 
 
 class Answer(NamedTuple):
-    """What any API says: "" for success, or the kind of error, and the text."""
+    """An answer of any API: "" for success, or the kind of error, and the text."""
 
     error: str
     text: str
@@ -166,7 +168,7 @@ def resident(server: Cohort) -> int:
 def test_a_run_without_end_ends_at_its_deadline(
     server: Cohort, pool: ThreadPoolExecutor, api: str, model: str
 ) -> None:
-    """Its caller is told, others are answered meanwhile, and its thread is free again."""
+    """Its caller gets the error, others are answered during it, and its thread is free again."""
     for limit in LIMITS_MS:
         limited = f"{model}_{limit}"
         before = runs_of(server, limited)
@@ -177,7 +179,7 @@ def test_a_run_without_end_ends_at_its_deadline(
         if all(meanwhile):
             break
     assert all(meanwhile), "nobody was answered before it ended"
-    wait_until(lambda: runs_of(server, limited) > before)  # counted when it is over
+    wait_until(lambda: runs_of(server, limited) > before)  # counted when it has ended
     wait_until(lambda: ask(server, api, limited, 3).error == "")
 
 
@@ -186,7 +188,7 @@ def test_a_run_without_end_ends_at_its_deadline(
 def test_a_run_without_end_ends_at_its_callers_limit(
     server: Cohort, pool: ThreadPoolExecutor, api: str, model: str
 ) -> None:
-    """Though its model's would let it go on for minutes; others are answered meanwhile."""
+    """It ends though the model's limit is minutes; others are answered during the run."""
     endless = pool.submit(ask, server, api, model, onnx_models.FOREVER, timeout_ms=200)
     answers_others(server, endless)
     answer = endless.result(PATIENCE)
@@ -199,7 +201,7 @@ def test_a_run_without_end_ends_at_its_callers_limit(
 def test_a_default_that_is_set_is_bounded_as_any_input(
     server: Cohort, pool: ThreadPoolExecutor, api: str
 ) -> None:
-    """What was measured with the default says nothing: the run keeps nobody waiting, and ends."""
+    """It delays no other request and ends, though the profile was measured with the default."""
     endless = pool.submit(ask, server, api, "set_loop", onnx_models.FOREVER, timeout_ms=200)
     answers_others(server, endless)
     assert endless.result(PATIENCE).error == "deadline"
@@ -238,7 +240,7 @@ def test_rows_without_elements_weigh_something(server: Cohort, api: str, classes
     """A trillion of them in a few bytes are refused, a thousand are answered."""
     answer = ask_empty(server, api, VAST, classes)
     assert answer.error == "invalid"
-    assert "the lengths before its first 0" in answer.text
+    assert "lengths before its first 0" in answer.text
     assert ask_empty(server, api, [1024, 0], classes).error == ""
     assert ask_empty(server, api, [0, 2**20], classes).error == ""
 
@@ -274,10 +276,10 @@ def ask_empty(server: Cohort, api: str, shape: list[int], classes: int) -> Answe
 
 
 def test_small_values_do_not_bring_such_models_to_the_event_loop(server: Cohort) -> None:
-    """However short their runs were, none executes there, and the description says why."""
+    """Such models never run on the event loop, and the description states why."""
     for model, reason in (
-        ("loop", "what Loop does depends on input values"),
-        ("limited", "what Expand does depends on input values"),
+        ("loop", "the run time of Loop depends on input values"),
+        ("limited", "the run time of Expand depends on input values"),
         ("plain", ""),
         ("shaped", ""),
     ):
@@ -289,7 +291,7 @@ def test_small_values_do_not_bring_such_models_to_the_event_loop(server: Cohort)
 
 
 def test_a_version_leaves_the_event_loop_once_a_run_there_is_slow(server: Cohort) -> None:
-    """For good: its shapes did it, which the file does not tell."""
+    """It leaves permanently: its shapes caused the slow run, which the file cannot predict."""
     url = f"{server.url}/models/explosive"
 
     def profile() -> Any:

@@ -1,4 +1,4 @@
-"""A request of eight bytes that asks for millions of texts: others are answered meanwhile."""
+"""A request of eight bytes asks for millions of texts, and others are still answered."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def v2(*, binary: bool, count: int = MANY) -> dict[str, object]:
 
 @pytest.mark.parametrize("api", ["simple", "v1", "v2", "binary", "grpc"])
 def test_they_are_answered(server: Cohort, api: str) -> None:
-    """In every form; the bystander of these tests says whether anybody had to wait."""
+    """Every form of request is answered; the bystander checks that no other caller waits."""
     if api == "grpc":
         with grpc.insecure_channel(
             server.grpc, options=[("grpc.max_receive_message_length", -1)]
@@ -77,7 +77,7 @@ def test_they_are_answered(server: Cohort, api: str) -> None:
 
 @pytest.mark.parametrize("path", ["/models/few/predict", "/v2/models/few/infer"])
 def test_more_than_a_request_gets_are_refused(server: Cohort, path: str) -> None:
-    """By their number, before one of them is made."""
+    """Their number is checked before one of them is made."""
     count = MANY // 4
     body = v2(binary=True, count=count) if "v2" in path else {"inputs": {"n": [count]}}
     answer = post(server, path, body)

@@ -52,7 +52,7 @@ Pair = tuple[bytes, bytes]  # a certificate and its key
 
 class Place(NamedTuple):
     server: Cohort
-    ca: trustme.CA  # of the server
+    ca: trustme.CA  # the server's CA
     clients_ca: trustme.CA
     folder: Path
 
@@ -171,7 +171,7 @@ def test_callers_are_known_by_their_certificates(place: Place, api: str) -> None
 
 @pytest.mark.parametrize("api", ASK)
 def test_a_certificate_that_no_entry_names_is_not_enough(place: Place, api: str) -> None:
-    """It is one of the CA's, and nobody's; a key makes its holder a caller there, too."""
+    """The CA issued it, but no entry names it; a key identifies its holder there as well."""
     other = place.issue("other.internal")
     assert ASK[api](place, "iris", other) == "Unauthorized"
     assert ASK[api](place, "iris", other, "wrong") == "Unauthorized"
@@ -181,7 +181,7 @@ def test_a_certificate_that_no_entry_names_is_not_enough(place: Place, api: str)
 
 @pytest.mark.parametrize("api", ASK)
 def test_without_a_certificate_a_key_is_needed(place: Place, api: str) -> None:
-    """Over gRPC no connection begins without one."""
+    """A key works over HTTP; over gRPC no connection begins without a certificate."""
     refused = "UNAVAILABLE" if api in OVER_GRPC else "Unauthorized"
     assert ASK[api](place, "iris", None) == refused
     assert ASK[api](place, "iris", None, KEY) == (refused if api in OVER_GRPC else "OK")
@@ -189,20 +189,20 @@ def test_without_a_certificate_a_key_is_needed(place: Place, api: str) -> None:
 
 @pytest.mark.parametrize("api", ["hot", "unary"])
 def test_quotas_count_by_certificate(place: Place, api: str) -> None:
-    """As by key."""
+    """A certificate has its entry's quota, as a key does."""
     client = place.issue(f"{api}.internal")
     assert [ASK[api](place, "iris", client) for _ in range(2)] == ["OK", "Overloaded"]
 
 
 def test_health_needs_no_certificate(place: Place) -> None:
-    """Balancers and orchestrators have none; what it says of models is for who may see them."""
+    """Balancers have no certificate; models in it are shown only to callers who may see them."""
     assert place.server.get("/health/live").status_code == 200
     assert place.server.get("/models").status_code == 401
     assert "iris" not in place.server.get("/health").text
 
 
 def test_a_certificate_operates(place: Place) -> None:
-    """That of an admin's entry, by its common name; another is asked for a token."""
+    """An admin's certificate operates by its common name; another caller is asked for a token."""
     for client, status in (
         (issue(place.clients_ca, common=["Operations"]), 200),
         (place.issue("web.internal"), 401),
@@ -215,7 +215,7 @@ def test_a_certificate_operates(place: Place) -> None:
 
 @pytest.mark.parametrize("api", ["hot", "unary"])
 def test_certificates_of_others_do_not_get_in(place: Place, api: str) -> None:
-    """Another CA's, and one that has expired; the log says why."""
+    """One of another CA and an expired one are refused; the log has the reason."""
     strange = issue(trustme.CA(), DNSName("web.internal"))
     expired = issue(place.clients_ca, DNSName("web.internal"), days=-1)
     for client in (strange, expired):
@@ -228,11 +228,11 @@ def test_certificates_of_others_do_not_get_in(place: Place, api: str) -> None:
         wait_until(lambda: "certificate has expired" in place.server.logged)
 
 
-# --- What is no handshake
+# --- Bytes that are not a handshake
 
 
 def test_plain_http_is_told_what_the_port_speaks(place: Place) -> None:
-    """And nothing else."""
+    """The answer to plain HTTP is only that the port requires HTTPS."""
     with connect(place.server.url) as connection:
         connection.sendall(request("/predict", {"input": ROW}))
         (answer,) = answers(read_all(connection))
@@ -286,7 +286,7 @@ def test_half_done_handshakes_keep_nobody_out(place: Place) -> None:
 def test_a_flood_of_handshakes_keeps_no_other_address_out(
     which: str, request: pytest.FixtureRequest
 ) -> None:
-    """Whoever sends a first flight and resets leaves nothing behind, however many may connect."""
+    """Connections that send a first flight and reset leave no files open, whatever their number."""
     attacked: Place = request.getfixturevalue(which)
     url, first = urlsplit(attacked.server.url), hello(attacked)
     address = (url.hostname, url.port)
@@ -315,7 +315,7 @@ def test_a_flood_of_handshakes_keeps_no_other_address_out(
 
 
 def test_nonsense_in_a_handshake_ends_it(place: Place) -> None:
-    """Whatever follows the first byte, and nothing is logged as the server's failure."""
+    """Any bytes after the first one end it, and no failure of the server is logged."""
     for noise in (b"\x16" * 400, b"\x16\x03\x01\x40\x00" + b"\0" * 2**14, hello(place) * 3):
         with connect(place.server.url) as connection:
             with contextlib.suppress(ConnectionError):
@@ -359,7 +359,7 @@ def test_what_follows_the_end_of_tls_is_nobodys(place: Place) -> None:
 
 @pytest.fixture(scope="module")
 def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """A server with a small budget, whose model answers with what it was sent."""
+    """A server with a small budget, whose model returns its input."""
     folder = tmp_path_factory.mktemp("echo")
     ca = trustme.CA()
     onnx_models.save(onnx_models.identity(), folder / "models" / "same" / "1" / "model.onnx")
@@ -402,7 +402,7 @@ def test_responses_that_nobody_reads_count_over_tls(echo: Place) -> None:
 
 
 def test_a_large_response_that_closes_its_connection_comes_whole(echo: Place) -> None:
-    """However slowly it is read, and with the end of TLS behind it."""
+    """It arrives whole at any pace of its reader, followed by the end of TLS."""
     with secured(echo) as connection:
         connection.sendall(large("connection: close"))
         wait_until(lambda: bool(select.select([connection], [], [], 0)[0]))

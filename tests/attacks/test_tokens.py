@@ -68,7 +68,7 @@ class Guarded:
         return ASK[api](self.server, bearer(sent), model).code
 
     def codes(self, sent: str) -> set[str]:
-        """What is told by all APIs."""
+        """Return the codes that all APIs answer with."""
         return {self.code(api, sent) for api in APIS}
 
     def health(self, key: str) -> str:
@@ -117,7 +117,7 @@ def serving(folder: Path, **more: Any) -> Iterator[Guarded]:
 
 @pytest.mark.parametrize("api", APIS)
 def test_a_token_lets_its_subject_in(guarded: Guarded, api: str) -> None:
-    """In either header, every time it is sent; to the models of the entry, and no others."""
+    """Either header works every time, for the models of the entry and no others."""
     sent = token()
     good: tuple[Headers, ...] = (
         bearer(sent),
@@ -176,14 +176,14 @@ def jws_segment(value: object) -> str:
 
 @pytest.mark.parametrize("api", APIS)
 def test_nothing_but_a_token_of_the_issuer_is_one(guarded: Guarded, api: str) -> None:
-    """By its key and algorithm, for this server, and now: otherwise Unauthorized."""
+    """Its key, algorithm, audience and time must be right; otherwise it is Unauthorized."""
     for sent in forged():
         assert guarded.code(api, sent) == UNAUTHORIZED, sent
 
 
 @pytest.mark.parametrize("api", ["hot", "ordinary", "v1", "v2"])
 def test_a_long_token_is_refused_unread(guarded: Guarded, api: str) -> None:
-    """Over HTTP; gRPC has no room for it."""
+    """It is refused over HTTP; gRPC cannot carry it."""
     assert guarded.code(api, token(claims(more="x" * 8000))) == UNAUTHORIZED
 
 
@@ -196,7 +196,7 @@ def test_a_subject_without_an_entry_is_not_let_in(guarded: Guarded, api: str) ->
 
 @pytest.mark.parametrize("api", APIS)
 def test_a_token_beside_another_key_is_refused(guarded: Guarded, api: str) -> None:
-    """Although each is good; and so are two tokens of one subject."""
+    """It is refused although each is good; so are two tokens of one subject."""
     for headers in (
         [*bearer(token()), ("x-api-key", "key-of-both")],
         [*bearer(token()), *bearer(token(claims(exp=time.time() + 50)))],
@@ -214,7 +214,7 @@ def test_keys_and_tokens_of_an_entry_share_its_quota(guarded: Guarded) -> None:
 
 
 def test_a_token_operates_where_its_entry_does(guarded: Guarded) -> None:
-    """Over REST and gRPC, by the entry's name in the log; it reads the metrics, others do not."""
+    """REST and gRPC log it with the entry's name; it reads the metrics, others do not."""
     url, ops = guarded.server.url, token(claims(sub="ops"))
     load = messages.RepositoryModelLoadRequest(model_name="iris")
     expired = token(claims(sub="ops", exp=int(time.time()) - 1))
@@ -239,7 +239,7 @@ def test_a_token_operates_where_its_entry_does(guarded: Guarded) -> None:
 
 
 def test_what_is_open_is_open_to_tokens_that_are_refused(guarded: Guarded) -> None:
-    """And names models only to one that may see them."""
+    """Health answers a refused token, and names models only to one that may see them."""
     for sent, names in ((token(), ("iris",)), (token(kid="k2"), ()), (token() + "x", ())):
         text = guarded.health(sent)
         assert "digits" not in text
@@ -269,7 +269,7 @@ def ending(*lifetimes: int) -> Iterator[tuple[str, int]]:
 
 
 def test_a_token_ends_on_open_connections(guarded: Guarded) -> None:
-    """Pipelined, in remembered heads and on open streams: to the second."""
+    """It ends to the second when pipelined, in remembered heads and on open streams."""
     paths = ("/models/{model}/predict", "/models/{model}/predict?x=1")
     with ExitStack() as stack:
         for sent, end in ending(4, 16, 64):
@@ -302,9 +302,10 @@ def test_a_token_that_ends_within_a_body_is_good(guarded: Guarded) -> None:
 
 
 def test_a_key_that_is_rotated_out_opens_nothing(edited: Guarded) -> None:
-    """At once: on open connections, in remembered heads and on open streams.
+    """It fails at once: on open connections, in remembered heads and on open streams.
 
-    A file that is wrong, or gone, changes nothing, and the health, the metrics and the log say so.
+    A file that is wrong or missing changes nothing, and the health, the metrics and the log report
+    it.
     """
     sent, after = token(), token(algorithm="EdDSA", kid="k2")
     channel = grpc.insecure_channel(edited.server.grpc)
@@ -344,9 +345,9 @@ def test_a_key_that_is_rotated_out_opens_nothing(edited: Guarded) -> None:
 
 
 def test_without_a_readable_file_of_keys_no_token_gets_in(tmp_path: Path) -> None:
-    """The process is not ready, nor its port for gRPC open, and tokens are told to try again.
+    """The process is not ready, its gRPC port is closed, and tokens get NotReady.
 
-    Keys are known.
+    Static keys are known.
     """
     shutil.copytree(MODELS / "iris", tmp_path / "models" / "iris")
     jwks_file = tmp_path / "other.json"
@@ -368,7 +369,7 @@ def test_without_a_readable_file_of_keys_no_token_gets_in(tmp_path: Path) -> Non
 
 
 def test_forged_tokens_by_the_thousand_hold_nobody_up(guarded: Guarded) -> None:
-    """They are refused, and beyond a number unread; tokens that were verified go on meanwhile."""
+    """They are refused, beyond a rate without being read; verified tokens still work."""
     known = token(claims(jti="known"))
     assert guarded.code("hot", known) == "OK"
     bad = token(key=private_key("ES256", "another")).rpartition(".")[0]

@@ -1,6 +1,6 @@
-"""Many versions: what tells of all of them holds nobody up, as the `bystanders` say.
+"""Many versions: answers that list all of them delay no other caller; `bystanders` check it.
 
-`COHORT_TEST_VERSIONS=1000` has as many.
+`COHORT_TEST_VERSIONS=1000` sets their number.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.waiting import PATIENCE
 
 VERSIONS = int(os.environ.get("COHORT_TEST_VERSIONS", "200"))
 
-LONGEST_WAIT = 0.3
+MAX_WAIT = 0.3
 """Seconds: it was 0.03, and would be twice this limit where the document of 200 is made at once."""
 
 
@@ -42,7 +42,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
     ],
 )
 def test_all_versions_are_told_of(server: Cohort, path: str, told: str) -> None:
-    """The first time, and again."""
+    """All are listed the first time, and again."""
     for _ in range(2):
         text = httpx.get(server.url + path, timeout=PATIENCE).raise_for_status().text
         for version in (1, VERSIONS // 2, VERSIONS):

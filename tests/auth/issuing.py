@@ -41,7 +41,7 @@ def short_rsa_key() -> Any:
 
 
 def jwk_of(key: Any, kid: str = "k1", **members: object) -> dict[str, Any]:
-    """A key as it stands in a JWKS, the private one where `key` is private."""
+    """Return a key in the form of a JWKS entry; it is private if `key` is private."""
     families = {
         rsa.RSAPublicKey: "RS256", rsa.RSAPrivateKey: "RS256",
         ec.EllipticCurvePublicKey: "ES256", ec.EllipticCurvePrivateKey: "ES256",
@@ -63,7 +63,7 @@ def jwks(*keys: dict[str, Any]) -> str:
 
 
 def claims(**changes: object) -> dict[str, Any]:
-    """What a good token says for some hours, with changes; None leaves a claim out."""
+    """Return a good token's claims, valid for some hours, with changes; None leaves a claim out."""
     now = int(time.time())
     good = {"iss": ISSUER, "aud": AUDIENCE, "sub": "alice", "exp": now + 20_000, "iat": now}
     return {name: value for name, value in {**good, **changes}.items() if value is not None}
@@ -76,7 +76,7 @@ def token(
     key: Any = None,
     **header: object,
 ) -> str:
-    """A token by the issuer's key, called `k1`, with what it says and more in its header."""
+    """Return a token with these claims, signed by the issuer's key `k1`. `header`: more members."""
     return jwt.encode(
         claims() if said is None else said,
         private_key(algorithm) if key is None else key,

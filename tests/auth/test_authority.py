@@ -1,4 +1,4 @@
-"""Who may call, operate and read metrics, decided from what every adapter passes on."""
+"""Permission to call, to operate and to read metrics, from the credentials of any adapter."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tests.auth.issuing import AUDIENCE, ISSUER, claims, jwks, token
 
 
 def headers(*pairs: tuple[str, str]) -> Credentials:
-    """What a request carries with these headers."""
+    """Return the credentials of a request with these headers."""
     return Credentials(sent_keys(pairs))
 
 
 def bearer(*tokens: str) -> Credentials:
-    """What a request carries with a header for each of these."""
+    """Return the credentials of a request with an Authorization header for each of these tokens."""
     return headers(*(("authorization", f"Bearer {token}") for token in tokens))
 
 
 def certificate(*names: str) -> Credentials:
-    """What a request carries on a connection with such a client certificate."""
+    """Return the credentials of a request on a connection with such a client certificate."""
     return Credentials(frozenset(), frozenset(names))
 
 
@@ -51,13 +51,13 @@ def key(name: str, secret: str, **more: object) -> ApiKey:
 
 @pytest.mark.parametrize("sent", ["Bearer secret", "bearer secret", " BEARER   secret "])
 def test_the_admin_token_makes_an_operator(sent: str) -> None:
-    """Whatever the case of the scheme and the spaces around the token."""
+    """The scheme's case and spaces around the token do not matter."""
     operator().check_operator(headers(("authorization", sent)))
 
 
 @pytest.mark.parametrize("sent", [None, "", "secret", "Basic secret", "Bearer", "Bearer "])
 def test_without_a_bearer_token_nobody_is_known(sent: str | None) -> None:
-    """The sentence says what to send."""
+    """The error names the header to send."""
     pairs = [] if sent is None else [("authorization", sent)]
     with pytest.raises(Unauthorized, match="the header 'Authorization: Bearer <admin token>'"):
         operator().check_operator(headers(*pairs))
@@ -65,7 +65,7 @@ def test_without_a_bearer_token_nobody_is_known(sent: str | None) -> None:
 
 @pytest.mark.parametrize("sent", ["secre", "secrets", "Secret", "s\u00e9cret", "secret secret"])
 def test_a_wrong_token_is_refused_and_not_repeated(sent: str) -> None:
-    """All of it has to be equal, and it stands in no sentence."""
+    """All of the token has to be equal, and no error repeats it."""
     with pytest.raises(Forbidden) as refused:
         operator().check_operator(bearer(sent))
     assert str(refused.value) == "the admin token is wrong"
@@ -73,13 +73,13 @@ def test_a_wrong_token_is_refused_and_not_repeated(sent: str) -> None:
 
 @pytest.mark.parametrize("sent", ["", "None"])
 def test_without_an_admin_token_there_is_no_operator(sent: str) -> None:
-    """The sentence says what an operator sets."""
+    """The error names the setting that an operator has to set."""
     with pytest.raises(Forbidden, match="COHORT_ADMIN_TOKEN"):
         operator(None).check_operator(bearer(sent))
 
 
 def test_admins_have_keys_of_their_own() -> None:
-    """One with `admin: true` operates, beside the admin token or without one; others do not."""
+    """A key with `admin: true` operates, with or without an admin token; other keys do not."""
     authority = Authority(ring(key("ops", "o", admin=True), key("web", "w"), admin_token=None))
     authority.check_operator(bearer("o"))
     with pytest.raises(Forbidden, match="this caller is not an admin"):
@@ -87,14 +87,14 @@ def test_admins_have_keys_of_their_own() -> None:
 
 
 def test_an_operator_has_the_name_of_its_key() -> None:
-    """For the audit log."""
+    """The audit log shows that name."""
     authority = Authority(ring(key("ops", "o", admin=True)))
     assert authority.check_operator(bearer("o")).name == "ops"
     assert authority.check_operator(bearer("secret")).name == "admin"
 
 
 def test_an_authority_shows_no_token() -> None:
-    """Not in a traceback, not in a log line."""
+    """Its `repr` does not contain the token, so tracebacks and log lines do not."""
     assert "secret" not in repr(operator())
 
 
@@ -102,7 +102,7 @@ def test_an_authority_shows_no_token() -> None:
 
 
 def test_a_caller_is_known_by_its_key() -> None:
-    """In either header; the admin token is a key that sees all."""
+    """Either header identifies it; the admin token is a key that sees all models."""
     authority = Authority(ring(key("web", "w", models=("iris",))), asks_callers=True)
     assert authority.caller(bearer("w")).name == "web"
     assert authority.caller(headers(("x-api-key", " w "))).models == frozenset({"iris"})
@@ -111,7 +111,7 @@ def test_a_caller_is_known_by_its_key() -> None:
 
 
 def test_without_a_key_or_with_a_wrong_one_nobody_calls() -> None:
-    """Both are Unauthorized, counted apart, and repeat nothing that was sent."""
+    """Each is Unauthorized, has a separate count, and is not repeated in the error."""
     keys = ring(key("web", "w"))
     authority = Authority(keys, asks_callers=True)
     for sent, said in ((NOTHING, "X-Api-Key"), (bearer("guess"), "wrong")):
@@ -122,7 +122,10 @@ def test_without_a_key_or_with_a_wrong_one_nobody_calls() -> None:
 
 
 def test_two_keys_are_refused_although_both_are_right() -> None:
-    """What stands in front may have looked at the other one; the same key twice is one key."""
+    """A proxy may have checked only one of two different keys.
+
+    The same key sent twice is one key.
+    """
     authority = Authority(ring(key("web", "w"), key("other", "o")), asks_callers=True)
     two = headers(("authorization", "Bearer w"), ("x-api-key", "o"))
     with pytest.raises(Unauthorized, match="several keys"):
@@ -132,7 +135,7 @@ def test_two_keys_are_refused_although_both_are_right() -> None:
 
 
 def test_until_the_keys_are_read_only_the_admin_token_is_known() -> None:
-    """Others are told to try again: their keys may be right."""
+    """Other callers get NotReady, since their keys may be right."""
     authority = Authority(KeyRing("secret"), asks_callers=True)
     assert authority.caller(bearer("secret")).name == "admin"
     with pytest.raises(NotReady):
@@ -140,7 +143,7 @@ def test_until_the_keys_are_read_only_the_admin_token_is_known() -> None:
 
 
 def test_open_routes_show_what_the_caller_may_see() -> None:
-    """Nothing without a key or with a wrong one, and everything where no key is needed."""
+    """A missing or wrong key shows no models; without required keys all are shown."""
     authority = Authority(ring(key("web", "w", models=("iris",))), asks_callers=True)
     nothing = frozenset[str]()
     cases: list[tuple[Credentials, frozenset[str] | None]] = [
@@ -159,7 +162,7 @@ def test_open_routes_show_what_the_caller_may_see() -> None:
 
 
 def certified() -> Authority:
-    """A server whose file names certificates, beside keys and without them."""
+    """A server whose file names certificates, with keys and without them."""
     keys = ring(
         ApiKey("web", certificate="web.internal", models=("iris",)),
         key("both", "b", certificate="spiffe://example/both"),
@@ -181,7 +184,7 @@ def test_a_caller_is_known_by_one_of_the_names_in_its_certificate() -> None:
     "names", [(), ("WEB.internal",), ("internal",), ("web.internal", "ops.internal")]
 )
 def test_a_certificate_of_nobody_or_of_several_is_refused(names: tuple[str, ...]) -> None:
-    """Also on open routes nothing is shown to it."""
+    """It sees no models, also on open routes."""
     authority = certified()
     with pytest.raises(Unauthorized, match="no caller, or more than one"):
         authority.caller(certificate(*names))
@@ -199,7 +202,7 @@ def test_a_key_is_worth_more_than_a_certificate() -> None:
 
 
 def test_a_certificate_makes_an_operator() -> None:
-    """One that is no admin's is told what to send."""
+    """A caller whose certificate is not an admin's gets an error that names the admin token."""
     authority = certified()
     authority.check_operator(certificate("ops.internal"))
     authority.check_metrics(certificate("ops.internal"))
@@ -208,7 +211,7 @@ def test_a_certificate_makes_an_operator() -> None:
 
 
 def test_without_a_file_any_certificate_will_do() -> None:
-    """It sees every model and is no operator; without one there is the admin token only."""
+    """Its holder sees every model and is not an operator; other callers need the admin token."""
     authority = Authority(ring(), asks_callers=True, certified=Caller("certificate"))
     for sent in (certificate("web.internal"), certificate()):
         assert authority.caller(sent).name == "certificate"
@@ -233,7 +236,7 @@ def vouched_for() -> Authority:
 
 
 def test_a_token_that_is_refused_is_counted_as_a_wrong_key() -> None:
-    """With the reason; so is one that was good before. A good one is known until it expires."""
+    """The reason is reported, also for a token that has expired; a good one is known until then."""
     authority = vouched_for()
     until = int(time.time()) + 60
     identity = authority.identify(bearer(token(claims(exp=until))))
@@ -245,7 +248,7 @@ def test_a_token_that_is_refused_is_counted_as_a_wrong_key() -> None:
 
 
 def test_a_token_that_is_refused_sees_and_operates_nothing() -> None:
-    """On what is open to all it is as none; elsewhere the reason is told."""
+    """Its holder sees no models, and operator and metrics checks report why it was refused."""
     authority, expired = vouched_for(), bearer(token(claims(sub="olga", exp=1)))
     assert authority.visible(bearer(token())) == frozenset({"iris"})
     assert authority.visible(expired) == frozenset()
@@ -265,13 +268,13 @@ def test_a_token_that_is_refused_sees_and_operates_nothing() -> None:
 
 
 def test_metrics_are_open_unless_they_have_a_key() -> None:
-    """Whether or not callers need one."""
+    """Metrics without a key are open, also if callers need keys."""
     operator().check_metrics(NOTHING)
     Authority(ring(), asks_callers=True).check_metrics(NOTHING)
 
 
 def test_metrics_take_their_key_or_an_operators() -> None:
-    """And no caller's."""
+    """A key of a caller who is not an admin is refused."""
     keys = ring(key("web", "w"), key("ops", "o", admin=True))
     authority = Authority(keys, asks_callers=True, metrics_key="m")
     for good in ("m", "o", "secret"):
@@ -285,7 +288,7 @@ def test_metrics_take_their_key_or_an_operators() -> None:
 
 
 def test_only_bearer_has_a_token() -> None:
-    """Any other scheme has none, whatever follows it."""
+    """A header of any other scheme does not have a token, whatever its value."""
     assert bearer_token("Bearer a b") == "a b"
     assert bearer_token("Digest a") is None
 

@@ -1,4 +1,4 @@
-"""What an issuer's file of keys may say, and what is said of one that is wrong."""
+"""An issuer's file of keys: its valid contents, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def problems(text: str) -> list[str]:
 
 
 def test_each_key_verifies_by_what_it_is() -> None:
-    """RSA keys by six algorithms, or the one that they name; a curve's by one."""
+    """RSA keys verify six algorithms, or the one that they name; a curve's key verifies one."""
     keys = parse_jwks(
         jwks(
             RSA,
@@ -101,12 +101,12 @@ def test_a_wrong_key_is_named_with_its_place(key: dict[str, Any], said: str) -> 
     ],
 )
 def test_what_is_no_set_of_keys_is_refused(text: str, said: str) -> None:
-    """An empty file too: most likely it was cut off."""
+    """An empty file is refused as well, since it was probably cut off."""
     assert problems(text)[0].startswith(said)
 
 
 def test_an_issuer_may_have_no_key() -> None:
-    """By which no token is good."""
+    """Without keys no token of the issuer is good."""
     assert parse_jwks('{"keys": []}', "jwks.json") == {}
 
 

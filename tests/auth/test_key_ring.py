@@ -39,7 +39,7 @@ def refusal(caller: Caller) -> Overloaded:
 
 
 def test_requests_at_once_are_bounded() -> None:
-    """Until one of them ends; what is refused is counted apart, and has not entered."""
+    """Another may enter once one ends; refusals are counted separately and do not enter."""
     ring = KeyRing()
     ring.follow([key("web", "w", concurrency=2)])
     caller = found(ring, "w")
@@ -53,11 +53,11 @@ def test_requests_at_once_are_bounded() -> None:
 
 
 def test_requests_per_second_are_bounded() -> None:
-    """The refusal says when to try again."""
+    """The refusal contains the time until a retry can succeed."""
     ring = KeyRing()
     ring.follow([key("web", "w", rate=0.001)])
     caller = found(ring, "w")
-    assert not caller.enter()  # there is no end to be told of
+    assert not caller.enter()  # no end to report
     refused = refusal(caller)
     assert str(refused) == "key 'web' is over its 0.001 requests per second"
     assert 900 < refused.retry_after <= 1000
@@ -65,7 +65,7 @@ def test_requests_per_second_are_bounded() -> None:
 
 
 def test_requests_refused_for_their_number_at_once_take_no_token() -> None:
-    """Otherwise whoever retries would use the rate up with nothing."""
+    """Otherwise a client that retries would use up its rate with refused requests."""
     ring = KeyRing()
     ring.follow([key("web", "w", concurrency=1, rate=0.001)])
     caller = found(ring, "w")
@@ -79,7 +79,7 @@ def test_requests_refused_for_their_number_at_once_take_no_token() -> None:
 
 
 def test_an_edit_keeps_counts_and_quotas() -> None:
-    """A caller goes on by its name, with a new key too; requests in progress still end."""
+    """A caller is found by its name, also with a new key; requests in progress still end."""
     ring = KeyRing()
     ring.follow([key("web", "w", rate=0.001, concurrency=2)])
     caller = found(ring, "w")
@@ -94,7 +94,7 @@ def test_an_edit_keeps_counts_and_quotas() -> None:
 
 
 def test_a_caller_that_the_file_leaves_out_is_nobody() -> None:
-    """Whoever remembers decisions is told; the admin token stays."""
+    """A change notifies those that remember decisions; the admin token stays valid."""
     ring, told = KeyRing("secret"), []
     ring.on_change(lambda: told.append("changed"))
     ring.follow([key("web", "w")])
@@ -108,7 +108,7 @@ def test_a_caller_that_the_file_leaves_out_is_nobody() -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file that is not new, so that nobody waits for the rest of it."""
+    """Write a file with an old time, so that no watcher waits for its end."""
     path.write_text(text)
     stamp = write.stamp = getattr(write, "stamp", 1_000_000_000) + 1  # type: ignore[attr-defined]
     os.utime(path, (stamp, stamp))
@@ -136,7 +136,7 @@ def check(watcher: KeyWatcher[Sequence[ApiKey]]) -> list[str]:
 
 
 def test_a_changed_file_is_followed(file: Path) -> None:
-    """Once; nothing is read or said while it stays the same."""
+    """A change is read and logged once; an unchanged file is not read again."""
     ring = KeyRing()
     watcher = watching(file, ring)
     write(file, entry("web", "w"))
@@ -150,7 +150,7 @@ def test_a_changed_file_is_followed(file: Path) -> None:
 
 @pytest.mark.parametrize("bad", ["- {name: web}", "", "{", None])
 def test_a_bad_edit_keeps_the_last_good_one(file: Path, bad: str | None) -> None:
-    """And says so, until the file is good again; None: it was removed."""
+    """The watcher reports the problem until the file is good again. None removes the file."""
     ring = KeyRing()
     watcher = watching(file, ring)
     write(file, entry("web", "w"))
@@ -162,7 +162,7 @@ def test_a_bad_edit_keeps_the_last_good_one(file: Path, bad: str | None) -> None
     assert check(watcher) == ["API keys file invalid"]
     assert ring.find("w")
     assert watcher.problems
-    assert not watcher.unready  # callers are told apart as before
+    assert not watcher.unready  # callers are identified as before
     write(file, entry("web", "v"))
     check(watcher)
     assert not watcher.problems
@@ -170,7 +170,7 @@ def test_a_bad_edit_keeps_the_last_good_one(file: Path, bad: str | None) -> None
 
 
 def test_without_a_first_good_file_nobody_is_ready(file: Path) -> None:
-    """The process waits for one, and says why."""
+    """The process waits for a good file and reports why."""
     ring = KeyRing()
     watcher = watching(file, ring, reserved="admin")
     check(watcher)
@@ -194,7 +194,7 @@ def ring_with_issuer(admin_token: str | None = None) -> KeyRing:
 
 
 def test_a_token_is_its_subjects() -> None:
-    """Until it expires; keys that look like tokens are keys all the same."""
+    """It identifies its subject until it expires; keys that look like tokens stay keys."""
     ring = ring_with_issuer("admin.token.x")
     ring.follow([ApiKey("web", subject="alice"), key("dotted", "a.b.c")])
     until = int(time.time()) + 60
@@ -211,14 +211,14 @@ def test_a_token_is_its_subjects() -> None:
 
 
 def test_without_an_issuer_a_token_is_nobodys_key() -> None:
-    """Whatever the file says of subjects."""
+    """Subjects in the file do not matter then."""
     ring = KeyRing()
     ring.follow([ApiKey("web", subject="alice")])
     assert ring.find(token()) is None
 
 
 def test_a_subject_of_its_own_comes_before_that_of_all() -> None:
-    """And without either, whom the issuer vouches for is known but may nothing."""
+    """`*` stands for other subjects; without it, they are Forbidden."""
     ring, bob = ring_with_issuer(), token(claims(sub="bob"))
     with pytest.raises(NotReady, match="API keys cannot be read yet"):
         ring.find(bob)
@@ -231,7 +231,7 @@ def test_a_subject_of_its_own_comes_before_that_of_all() -> None:
 
 
 def test_new_keys_of_the_issuer_are_told_to_whoever_remembers() -> None:
-    """And tokens of the former ones are no longer good."""
+    """A change is notified, and tokens of the former keys are refused."""
     ring, told = ring_with_issuer(), []
     ring.follow([ApiKey("web", subject="alice")])
     ring.on_change(lambda: told.append("changed"))
@@ -243,7 +243,7 @@ def test_new_keys_of_the_issuer_are_told_to_whoever_remembers() -> None:
 
 
 def test_an_entry_gives_its_priority() -> None:
-    """Which may be another after an edit."""
+    """An edit may change it."""
     ring = KeyRing()
     ring.follow([key("web", "w", priority=1)])
     assert found(ring, "w").priority == 1

@@ -1,4 +1,4 @@
-"""What the file of keys may say, and what is said of one that is wrong."""
+"""The file of API keys: its valid contents, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_an_entry_needs_a_name_and_a_digest_only() -> None:
 
 
 def test_a_caller_may_be_known_by_its_certificate() -> None:
-    """In place of a key or beside it; one of them there has to be."""
+    """An entry has a key, a certificate or both; one of them is required."""
     text = "- {name: web, certificate: web.internal}"
     (key,) = parse_keys(text, "keys.yaml")
     assert key == ApiKey("web", certificate="web.internal")
@@ -42,7 +42,7 @@ def test_a_caller_may_be_known_by_its_certificate() -> None:
 
 
 def test_a_caller_may_be_known_by_the_subject_of_its_tokens() -> None:
-    """Or by any, but then it is no admin: that would be whoever has a token."""
+    """The subject `*` accepts any token, so it cannot be an admin."""
     (key,) = parse_keys("- {name: web, subject: auth0|64}", "keys.yaml")
     assert key == ApiKey("web", subject="auth0|64")
     (key,) = parse_keys('- {name: staff, subject: "*"}', "keys.yaml")
@@ -91,7 +91,7 @@ def test_an_entry_says_what_its_key_may() -> None:
     ],
 )
 def test_a_wrong_entry_is_named_with_its_place(more: str, said: str) -> None:
-    """The file, the path of the key in it, and what to write."""
+    """The error has the file, the path of the key in it, and the right value."""
     assert f"keys.yaml: {said}" in problems(f'- {{name: web, sha256: "{DIGEST}", {more}}}')
 
 
@@ -103,7 +103,7 @@ def test_a_digest_that_is_none_is_not_repeated() -> None:
 
 
 def test_names_and_keys_are_there_once() -> None:
-    """The log and the metrics tell callers apart by names; `admin` may be taken."""
+    """Names must be unique, since the log and metrics use them; `admin` may be reserved."""
     text = f'- {{name: a, sha256: "{DIGEST}"}}\n- {{name: a, sha256: "{DIGEST}"}}'
     assert problems(text) == [
         "keys.yaml: [1].name: 'a' is already the name of [0]",
@@ -118,7 +118,7 @@ def test_names_and_keys_are_there_once() -> None:
 
 @pytest.mark.parametrize("text", ["", "# nothing yet", "web: key", "[1]", "- {name: a}", "{"])
 def test_what_is_no_list_of_entries_is_refused(text: str) -> None:
-    """An empty file too: most likely it was cut off. `[]` says that nobody may call."""
+    """An empty file is refused as well, since it was probably cut off. `[]` lets no client call."""
     assert problems(text)
     assert parse_keys("[]", "keys.yaml") == []
 
@@ -130,7 +130,7 @@ def test_a_file_that_is_missing_is_a_problem(tmp_path: Path) -> None:
 
 
 def test_new_keys_differ_and_fit_in_a_header() -> None:
-    """256 random bits, in letters that need no escape."""
+    """A key has 256 random bits, in letters that need no escape."""
     keys = {new_key() for _ in range(100)}
     assert len(keys) == 100
     assert all(key.startswith("cohort_") and key.isascii() and len(key) == 50 for key in keys)

@@ -1,4 +1,4 @@
-"""How many requests per second pass, on a clock that the test turns."""
+"""The number of requests per second that pass, on a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(bucket: TokenBucket, steps: list[float], start: float = 1000.0) -> list[
 def test_no_span_has_more_than_its_rate_and_one_second_s_worth(
     rate: float, steps: list[float]
 ) -> None:
-    """Whenever the requests come, and from whichever of them one counts."""
+    """This holds for any times of requests and any span between them."""
     passed = run(TokenBucket(rate), steps)
     for first in range(len(passed)):
         for last in range(first, len(passed)):
@@ -35,7 +35,7 @@ def test_no_span_has_more_than_its_rate_and_one_second_s_worth(
 
 @given(RATES, STEPS)
 def test_who_waits_as_told_is_let_in(rate: float, steps: list[float]) -> None:
-    """And not a moment earlier; a request that is refused takes nothing."""
+    """It is not let in earlier, and a refused request uses no token."""
     bucket, now = TokenBucket(rate), 1000.0
     for step in [0.0, *steps]:
         now += step
@@ -50,7 +50,7 @@ def test_who_waits_as_told_is_let_in(rate: float, steps: list[float]) -> None:
 
 @given(st.integers(1, 500))
 def test_a_second_s_worth_may_come_at_once(rate: int) -> None:
-    """And again after a second without a request."""
+    """After a second without a request the same number may pass at once."""
     bucket = TokenBucket(rate)
     assert len(run(bucket, [0.0] * (2 * rate))) == rate
     assert len(run(bucket, [1.0] + [0.0] * (2 * rate))) == rate

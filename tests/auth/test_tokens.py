@@ -1,4 +1,4 @@
-"""Which tokens are an issuer's, and what is said of those that are not."""
+"""Tokens of an issuer are accepted, and all others are refused with the reason."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def segment(value: object) -> str:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_token_by_the_issuers_key_says_who_it_is(algorithm: str) -> None:
-    """By each algorithm, whether or not the key says which one it is for."""
+    """Each algorithm verifies, whether or not the key names its algorithm."""
     until = int(time.time()) + 60
     sent = token(claims(exp=until), algorithm=algorithm)
     for members in ({}, {"alg": algorithm}, {"use": "sig"}, {"key_ops": ["verify"]}):
@@ -94,11 +94,11 @@ def test_claims_that_a_good_token_may_have(changes: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("kind", ["JWT", "jwt", "at+jwt", "application/at+JWT", None])
 def test_types_that_a_good_token_may_have(kind: str | None) -> None:
-    """An access token is one, and so is a token that says nothing of its type."""
+    """An access token is accepted, and so is a token without a type."""
     assert read(token(typ=kind)).subject == "alice"
 
 
-# --- What a token says
+# --- The claims of a token
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_types_that_a_good_token_may_have(kind: str | None) -> None:
     ],
 )
 def test_claims_that_are_refused(changes: dict[str, object], said: str) -> None:
-    """Each with what is wrong, although the signature is right."""
+    """Each is refused with its reason, although the signature is right."""
     whole = claims(**changes)
     signed = jwt.api_jws.encode(
         json.dumps(whole).encode(), private_key(), algorithm="ES256", headers={"kid": "k1"}
@@ -168,7 +168,7 @@ def test_claims_that_are_refused(changes: dict[str, object], said: str) -> None:
 
 @pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "Infinity", "1" + "0" * 400])
 def test_a_token_does_not_last_for_ever(number: str) -> None:
-    """By a number that is none, or without bounds."""
+    """An expiry that is not a number, or is not finite, is refused."""
     payload = json.dumps(claims(exp="?")).replace('"?"', number).encode()
     signed = jwt.api_jws.encode(payload, private_key(), algorithm="ES256", headers={"kid": "k1"})
     assert refusal(signed)
@@ -207,7 +207,7 @@ def test_a_token_expires_to_the_second_although_it_was_verified(
     ],
 )
 def test_headers_that_are_refused(header: dict[str, object], said: str) -> None:
-    """Although the signature is by the issuer's key."""
+    """They are refused although the signature is by the issuer's key."""
     parts = {"alg": "ES256", "kid": "k1", "typ": "JWT", **header}
     signed = f"{segment(parts)}.{segment(claims())}"
     signature = jwt.get_algorithm_by_name("ES256").sign(signed.encode(), private_key())
@@ -216,7 +216,7 @@ def test_headers_that_are_refused(header: dict[str, object], said: str) -> None:
 
 @pytest.mark.parametrize("kid", [None, 1, ["k1"], {"k1": 1}, "", "K1", "k1 "])
 def test_a_token_names_its_key(kid: object) -> None:
-    """And no other; a token without a name is by none, although the issuer has one key only."""
+    """A missing or unknown name is refused, although the issuer has only one key."""
     header = {"alg": "ES256", "typ": "JWT"} | ({} if kid is None else {"kid": kid})
     sent = f"{segment(header)}.{segment(claims())}.{segment(b'x' * 64)}"
     assert "'kid'" in refusal(sent)
@@ -224,7 +224,7 @@ def test_a_token_names_its_key(kid: object) -> None:
 
 @pytest.mark.parametrize("algorithm", ["none", "None", "", None, "HS256", "es256", ["ES256"], 1])
 def test_a_token_does_not_choose_how_it_is_verified(algorithm: object) -> None:
-    """Not by nothing, nor with the public key as a shared secret."""
+    """An unsigned token and one signed with the public key as a secret are refused."""
     header = {"alg": algorithm, "kid": "k1", "typ": "JWT"}
     for signature in (b"", b"x" * 64):
         sent = f"{segment(header)}.{segment(claims())}.{segment(signature)}"
@@ -233,7 +233,7 @@ def test_a_token_does_not_choose_how_it_is_verified(algorithm: object) -> None:
 
 @pytest.mark.parametrize("key", ["RS256", "ES256", "EdDSA"])
 def test_a_public_key_is_no_secret_to_sign_with(key: str) -> None:
-    """However it is written down."""
+    """It is refused as a secret in PEM and in DER."""
     public = private_key(key).public_key()
     by = issuer(public_jwk(key))
     for encoding in (serialization.Encoding.PEM, serialization.Encoding.DER):
@@ -247,7 +247,7 @@ def test_a_public_key_is_no_secret_to_sign_with(key: str) -> None:
 
 
 def test_a_key_verifies_by_its_own_algorithm_only() -> None:
-    """One that says which is good for no other of its kind; a curve has one."""
+    """A key that names its algorithm is good for no other of its kind; a curve has only one."""
     by = issuer(public_jwk("RS256", "k1", alg="PS256"))
     assert read(token(algorithm="PS256"), by)
     for algorithm in set(ALGORITHMS) - {"PS256"}:
@@ -256,13 +256,13 @@ def test_a_key_verifies_by_its_own_algorithm_only() -> None:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_signature_by_another_key_is_wrong(algorithm: str) -> None:
-    """Of the same kind and under the same name."""
+    """The other key has the same kind and the same name."""
     sent = token(algorithm=algorithm, key=private_key(algorithm, "another"))
     assert refusal(sent, issuer(public_jwk(algorithm))) == "the token's signature is wrong"
 
 
 def test_a_key_that_was_taken_out_opens_nothing() -> None:
-    """At once, for tokens that were verified too; one that was added does."""
+    """Its tokens are refused at once, also verified ones; those of a new key are accepted."""
     by = issuer(public_jwk())
     old, new = token(), token(algorithm="EdDSA", kid="k2")
     assert read(old, by)
@@ -273,7 +273,7 @@ def test_a_key_that_was_taken_out_opens_nothing() -> None:
     assert "('kid')" in refusal(new, by)
 
 
-# --- What is no token
+# --- Texts that are not a token
 
 
 GOOD = token()
@@ -293,12 +293,12 @@ GOOD = token()
     ],
 )
 def test_what_is_no_token_is_refused(sent: str) -> None:
-    """Whatever is wrong with it, by one error."""
+    """Any mistake in it gives an error about the token."""
     assert refusal(sent).startswith("the token's ")
 
 
 def test_a_token_has_one_spelling() -> None:
-    """The bits that its last letter has no use for are no way to write it in another way."""
+    """The unused bits of its last letter do not allow a second spelling."""
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     by = issuer()
     accepted = []
@@ -311,7 +311,7 @@ def test_a_token_has_one_spelling() -> None:
 
 
 def test_a_long_token_is_refused_unread() -> None:
-    """However good it is."""
+    """It is refused even if its signature is good."""
     longest = claims(more="x" * 10_000)
     assert refusal(token(longest)) == f"the token is longer than {MAX_TOKEN_LENGTH} characters"
 
@@ -326,7 +326,7 @@ def mutated(draw: Callable[..., Any], text: str) -> str:
 
 @given(st.data())
 def test_no_mutation_of_a_token_is_accepted(data: st.DataObject) -> None:
-    """Of its text, by any edit: it is refused, and by nothing but an error of ours."""
+    """Any edit of its text is refused, and only with an error of Cohort."""
     by = issuer()
     sent = mutated(data.draw, GOOD)
     if sent != GOOD:
@@ -336,7 +336,7 @@ def test_no_mutation_of_a_token_is_accepted(data: st.DataObject) -> None:
 
 @given(st.data())
 def test_no_mutation_of_what_a_token_says_is_accepted(data: st.DataObject) -> None:
-    """Nor of its header, its claims or its signature, each written well after that."""
+    """Edits of its header, claims or signature are refused, also if they are encoded well."""
     by = issuer()
     parts = [urlsafe_b64decode(part + "==") for part in GOOD.split(".")]
     place = data.draw(st.integers(0, 2))
@@ -361,7 +361,7 @@ JSON = st.recursive(
 def test_whatever_a_header_or_a_claim_is_there_is_an_answer(
     header: dict[str, object], said: dict[str, object]
 ) -> None:
-    """Of any type, beside what is right: never an error that is not ours."""
+    """Any value next to valid ones is accepted or refused, never with an unexpected error."""
     by = Issuer(ISSUER, AUDIENCE)
     by.follow({"k1": {"ES256": lambda signed, signature: True}})  # as if all were signed
     whole = {"alg": "ES256", "kid": "k1", **header}
@@ -378,7 +378,7 @@ def test_whatever_a_header_or_a_claim_is_there_is_an_answer(
 
 
 def test_a_token_is_verified_once() -> None:
-    """Until too many are remembered, and then all are forgotten."""
+    """It is verified again only after too many were remembered and all were forgotten."""
     verified: list[bytes] = []
 
     def verify(signed: bytes, signature: bytes) -> bool:
@@ -414,7 +414,7 @@ def test_wrong_signatures_are_verified_at_a_bounded_rate() -> None:
     read(good, by)
 
     def refused(seconds: float) -> Counter[str]:
-        """How a thousand of them are refused, so many seconds after the first."""
+        """Count how a thousand bad tokens are refused, `seconds` after the first."""
         told: Counter[str] = Counter()
         with mock.patch("cohort.auth.tokens.monotonic", return_value=1000.0 + seconds):
             for _ in range(1000):

@@ -1,4 +1,4 @@
-"""Everything here runs on asyncio's own loop and, where there is one, on uvloop."""
+"""Runs all tests of this folder on asyncio's own loop and, if it is installed, on uvloop."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ async def test_requests_run_together_and_each_gets_its_own_rows() -> None:
 
 
 async def test_a_request_alone_is_fed_as_it_came() -> None:
-    """There is nothing to put together: its arrays are not copied."""
+    """Its arrays are not copied, since there are no others to concatenate."""
     scheduler, fed = ManualScheduler(), []
 
     def run(inputs: Arrays, control: object) -> list[Array]:
@@ -94,7 +94,7 @@ async def test_datatypes_are_never_mixed() -> None:
 
 
 async def test_inputs_in_another_order_are_the_same_inputs_or_none_of_ours() -> None:
-    """Two callers name inputs in different orders: neither is given the other's, nobody fails."""
+    """Two callers name inputs in different orders: each gets its own outputs, and both succeed."""
     scheduler, seen = ManualScheduler(), RecordedEvents()
     batcher = make(scheduler, seen)
     first: Arrays = {"a": np.full((1, 2), 1.0), "b": np.full((1, 3), 2.0)}
@@ -108,7 +108,7 @@ async def test_inputs_in_another_order_are_the_same_inputs_or_none_of_ours() -> 
 
 
 async def test_a_full_queue_refuses() -> None:
-    """Beyond max_queue_size a caller is told at once, and when to come back."""
+    """Beyond max_queue_size a caller is refused at once, with the time after which to retry."""
     scheduler, seen = ManualScheduler(), RecordedEvents()
     batcher = make(scheduler, seen, BatchPolicy(max_queue_size=2))
     answers = [RecordedReply(), RecordedReply()]
@@ -172,7 +172,7 @@ async def test_a_model_that_slows_down_takes_fewer_requests() -> None:
 
 
 async def test_a_leaver_makes_room_in_the_queue() -> None:
-    """Who leaves while waiting is forgotten at once, and counted as having left the queue."""
+    """A caller that leaves while it waits is removed and counted as having left the queue."""
     scheduler, seen = ManualScheduler(), RecordedEvents()
     batcher = make(scheduler, seen, BatchPolicy(max_queue_size=1))
     answer = RecordedReply()
@@ -187,7 +187,7 @@ async def test_a_leaver_makes_room_in_the_queue() -> None:
 
 
 async def test_a_deadline_that_has_passed_is_refused_at_once() -> None:
-    """Nothing is queued for a caller who no longer waits."""
+    """A request whose caller no longer waits is not queued."""
     batcher = make(ManualScheduler(), RecordedEvents())
     with pytest.raises(DeadlineExceeded, match=r"within 0\.001 ms"):
         batcher.submit({"x": ONE}, RecordedReply(), deadline=monotonic() - 1, timeout=1e-6)
@@ -195,7 +195,7 @@ async def test_a_deadline_that_has_passed_is_refused_at_once() -> None:
 
 
 async def test_a_deadline_passes_in_the_queue() -> None:
-    """Who waits too long is told so, once, and takes part in no run; the others are served."""
+    """A late caller gets one error and its row is in no run; the others are served."""
     scheduler, seen = ManualScheduler(), RecordedEvents()
     batcher = make(scheduler, seen)
     hasty, patient = RecordedReply(), RecordedReply()
@@ -247,7 +247,7 @@ async def test_timers_that_fire_early_do_not_spin() -> None:
 
 
 async def test_closing_answers_those_who_wait() -> None:
-    """A version that goes away says so to its queue, takes no more, and leaves no timer behind."""
+    """A version that closes answers its queue, accepts no more requests and leaves no timer."""
     batcher = make(ManualScheduler(), RecordedEvents())
     answers = [RecordedReply(), RecordedReply()]
     for answer in answers:
@@ -384,7 +384,7 @@ async def test_runs_of_late_change_what_the_next_should_take() -> None:
 
 @pytest.mark.parametrize(("taken", "then"), [(20.0, 20.0), (40.0, 22.0), (10.0, 19.0), (1e6, 26.0)])
 async def test_each_run_moves_the_estimate_a_little(taken: float, then: float) -> None:
-    """By a tenth of the difference, and by no more than if it had taken four times as long."""
+    """It moves by a tenth of the difference, limited to that of four times the estimate."""
     batcher = Batcher(
         double,
         BatchPolicy(),
@@ -401,7 +401,7 @@ async def test_each_run_moves_the_estimate_a_little(taken: float, then: float) -
 
 
 async def test_runs_beside_others_teach_also_where_exclusive_ones_are_different() -> None:
-    """Those ran as the profile did; an exclusive run on more threads says nothing about them."""
+    """Runs next to others teach like the profile; exclusive runs on more threads do not count."""
     scheduler = ManualScheduler()
     batcher = Batcher(
         double,
@@ -418,7 +418,7 @@ async def test_runs_beside_others_teach_also_where_exclusive_ones_are_different(
 
 
 async def test_a_run_now_lets_those_who_wait_go_first() -> None:
-    """With a queue it says so and does nothing; without one it runs, replies and is counted."""
+    """With a queue it returns None; without one it runs, replies and is counted."""
     scheduler, seen = ManualScheduler(), RecordedEvents()
     batcher = Batcher(double, BatchPolicy(), wake=scheduler.wake, observe=seen)
     batcher.submit({"x": ONE}, RecordedReply())
@@ -432,7 +432,7 @@ async def test_a_run_now_lets_those_who_wait_go_first() -> None:
 
 
 async def test_a_run_now_that_fails_is_told_and_teaches_nothing() -> None:
-    """As with any other run; a closed version takes none."""
+    """Its caller gets the error; a closed version accepts no run."""
     scheduler, seen = ManualScheduler(), RecordedEvents()
 
     def refuse(inputs: Arrays, control: object) -> list[Array]:
@@ -450,7 +450,7 @@ async def test_a_run_now_that_fails_is_told_and_teaches_nothing() -> None:
 
 
 async def test_a_bug_in_a_run_now_is_answered() -> None:
-    """Whatever it raises, the callers hear that the server failed."""
+    """The callers get an error of the server, whatever the run raises."""
     scheduler, seen = ManualScheduler(), RecordedEvents()
 
     def broken(inputs: Arrays, control: object) -> list[Array]:

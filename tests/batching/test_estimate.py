@@ -1,4 +1,4 @@
-"""What runs and the queue of a version should take, and who is refused by that."""
+"""Estimates of how long runs and a version's queue take, and refusals that follow from them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ POLICY = BatchPolicy(max_batch_size=4, max_queue_seconds=10.0)
 
 
 def make() -> Estimate:
-    """Of a model that takes 0.1 s for each row."""
+    """An estimate for a model that takes 0.1 s for each row."""
     return Estimate(lambda work: 0.1 * work, POLICY)
 
 
 def test_a_queue_takes_what_its_batches_take_as_long_as_nothing_else_is_known() -> None:
-    """One after the other: how many run at once is not known here."""
+    """Its batches are counted one after another, since it is unknown how many run at once."""
     estimate = make()
     assert estimate.capacity == pytest.approx(100)
     assert estimate.rate() == 0.0
@@ -36,7 +36,7 @@ def test_a_queue_takes_what_its_batches_take_as_long_as_nothing_else_is_known() 
 
 
 def test_a_queue_takes_as_long_as_it_was_seen_to() -> None:
-    """By the rate at which it is emptied, on every slot it gets, until it is empty."""
+    """Its estimate uses the rate at which all slots empty it, until it is empty."""
     estimate = make()
     for take in range(11):
         assert estimate.rate() == 0.0 or take > 2
@@ -49,7 +49,7 @@ def test_a_queue_takes_as_long_as_it_was_seen_to() -> None:
 
 
 def test_a_rate_follows_what_changes() -> None:
-    """Of what is long ago ever less is left."""
+    """Old measurements lose their weight with time."""
     estimate = make()
     now, seen = 1000.0, []
     for seconds in (0.1, 0.4):
@@ -73,7 +73,7 @@ def test_runs_that_waited_are_as_short_as_they_were() -> None:
 
 @pytest.mark.parametrize(("seconds", "own", "expected"), [(0.3, 0.2, 2.0), (0.05, 0.04, 0.5)])
 def test_runs_are_as_long_as_their_own_work(seconds: float, own: float, expected: float) -> None:
-    """What is slower or faster by itself than it was profiled is known after some runs."""
+    """A pace that differs from the profile is learned after some runs."""
     estimate = make()
     for _ in range(100):
         estimate.follow(1, seconds, own)
@@ -82,7 +82,7 @@ def test_runs_are_as_long_as_their_own_work(seconds: float, own: float, expected
 
 
 def test_a_run_that_has_others_work_for_it_is_not_short() -> None:
-    """On several threads or a device, it has the processor for less time than it takes."""
+    """A run on several threads or a device uses the processor for less time than it takes."""
     estimate = make()
     for _ in range(100):
         estimate.follow(1, 0.2, own=0.001)
@@ -94,12 +94,12 @@ HUGE = 300_000
 
 
 def flat() -> Estimate:
-    """Of a model that hardly has work: one row seems to take as long as 32."""
+    """An estimate for a model with hardly any work: one row seems to take as long as 32."""
     return Estimate(lambda work: 5e-6, BatchPolicy(max_batch_size=32), known=32)
 
 
 def test_large_runs_say_nothing_of_short_ones() -> None:
-    """They take a thousand times what a line through what was profiled says."""
+    """Large runs take a thousand times what a line through the profile predicts."""
     estimate = flat()
     estimate.follow(HUGE, 0.003)
     assert estimate.seconds_for(HUGE) == pytest.approx(0.003)
@@ -111,7 +111,7 @@ def test_large_runs_say_nothing_of_short_ones() -> None:
 
 
 def test_what_is_known_of_large_runs_is_taken_for_those_most_like_them() -> None:
-    """Before any was seen they are taken for as long as so many batches."""
+    """Before any is seen, a large run is estimated as a number of batches."""
     estimate = flat()
     assert estimate.seconds_for(64) == pytest.approx(1e-5)
     estimate.follow(2**10, 2e-5)
@@ -121,7 +121,7 @@ def test_what_is_known_of_large_runs_is_taken_for_those_most_like_them() -> None
 
 
 async def test_large_requests_are_queued_by_what_they_take() -> None:
-    """Not as if each were as many requests as it has the elements of."""
+    """Their estimate is not that of as many requests as they have elements."""
     batcher = Batcher(
         double,
         BatchPolicy(max_batch_size=32, max_queue_seconds=0.02),
@@ -148,7 +148,7 @@ async def test_large_requests_are_queued_by_what_they_take() -> None:
 
 
 async def test_who_would_be_too_late_is_refused_at_once() -> None:
-    """Where it is known how long the queue takes; with the time after which to come again."""
+    """The refusal has a time to retry; it needs a known speed of the queue."""
     batcher = Batcher(
         double,
         BatchPolicy(max_batch_size=1),
@@ -168,7 +168,7 @@ async def test_who_would_be_too_late_is_refused_at_once() -> None:
 
     for _ in range(49):
         submit(30)
-    submit(0.5)  # nobody knows yet
+    submit(0.5)  # the speed is not yet known
     batcher.estimate.take(1, 1000.0)
     batcher.estimate.take(10, 1001.0)
     submit(5.2 / SURE_SHARE)
@@ -183,7 +183,7 @@ async def test_who_would_be_too_late_is_refused_at_once() -> None:
     ("most", "expected"), [(4.0, (4, 8, 4.0)), (2.5, (2, 4, 2.0)), (1.0, (1, 2, 1.0)), (0.9, None)]
 )
 def test_a_batch_is_cut_until_it_fits(most: float, expected: tuple[int, int, float] | None) -> None:
-    """In halves, down to one request."""
+    """It is halved, down to one request."""
     queue = deque([SimpleNamespace(rows=2, length=0.5, arrived=0.0, place=0.0)] * 8)
     found = cut_batch(BatchDecision("key", 8, 16, 0.0, 8.0), queue, lambda work: work <= most)  # type: ignore[arg-type]
     assert (None if found is None else (found.requests, found.rows, found.work)) == expected

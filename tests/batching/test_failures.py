@@ -1,4 +1,4 @@
-"""What one request does to the others when its run fails."""
+"""Effects of one request on the others when its run fails."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def answers_of(
 @pytest.mark.parametrize("requests", [2, 3, 7, 8, 31, 32, 64])
 @pytest.mark.parametrize("at", ["first", "middle", "last"])
 async def test_poisoned_request_fails_alone(requests: int, at: str) -> None:
-    """One bad input among many: its caller is told, and the runs grow by the logarithm only."""
+    """The caller of the one bad input gets the error, in a number of runs that grows by log2."""
     values = [float(i) for i in range(requests)]
     culprit = {"first": 0, "middle": requests // 2, "last": requests - 1}[at]
     values[culprit] = POISON
@@ -60,7 +60,7 @@ async def test_poisoned_request_fails_alone(requests: int, at: str) -> None:
 
 @given(st.lists(st.booleans(), min_size=1, max_size=40))
 async def test_any_number_of_poisoned_requests_fails_alone(bad: list[bool]) -> None:
-    """Whoever is bad and how many: the others are answered, in at most 2n - 1 runs."""
+    """All others are answered, whichever and however many are bad, in at most 2n - 1 runs."""
     values = [POISON if one else float(i) for i, one in enumerate(bad)]
     got, seen = await answers_of(poisoned, values)
     for one, value, answer in zip(bad, values, got, strict=True):
@@ -83,7 +83,7 @@ async def test_inference_that_blames_the_input_is_retried_in_parts() -> None:
 
 
 async def test_inference_that_blames_the_device_is_not_retried() -> None:
-    """Out of memory, terminated, lost device: another try makes it worse; everyone is told."""
+    """A retry after lost memory or a lost device would make it worse: all callers get the error."""
 
     def run(inputs: Arrays, control: object) -> Outputs:
         raise InferenceFailed("out of memory", blames_input=False)
@@ -94,7 +94,7 @@ async def test_inference_that_blames_the_device_is_not_retried() -> None:
 
 
 async def test_a_bug_of_ours_answers_everyone() -> None:
-    """An exception nobody foresaw reaches no caller as such and leaves nobody waiting."""
+    """An unexpected exception does not reach a caller as it is, and every caller is answered."""
 
     def run(inputs: Arrays, control: object) -> Outputs:
         raise ZeroDivisionError("/home/me/secret.py")
@@ -106,7 +106,7 @@ async def test_a_bug_of_ours_answers_everyone() -> None:
 
 
 async def test_a_bug_in_a_part_of_a_run_leaves_those_before_their_answers() -> None:
-    """Whoever had run by then keeps the outputs; all others are told, each once."""
+    """Callers whose runs had ended keep the outputs; all others get one error each."""
 
     def run(inputs: Arrays, control: object) -> Outputs:
         if len(inputs["x"]) > 1:
@@ -121,7 +121,7 @@ async def test_a_bug_in_a_part_of_a_run_leaves_those_before_their_answers() -> N
 
 
 async def test_a_control_that_cannot_be_made_answers_everyone() -> None:
-    """Also what happens before the run must leave nobody waiting."""
+    """An error before the run also answers every caller."""
     scheduler = ManualScheduler()
 
     def make_control() -> None:
@@ -161,7 +161,7 @@ def row_sequence(inputs: Arrays, control: object = None) -> Outputs:
 
 @pytest.mark.parametrize("run", [row_sum, row_scalar, row_sequence])
 async def test_outputs_that_do_not_follow_the_rows_turn_batching_off(run: Run) -> None:
-    """Everyone still gets the right answer, alone; the observer hears once; nobody shares again."""
+    """Each caller gets the right answer alone; the observer is notified once; sharing ends."""
     scheduler, seen = ManualScheduler(), RecordedEvents()
     batcher = Batcher(run, BatchPolicy(), wake=scheduler.wake, observe=seen)
     for turn in range(2):

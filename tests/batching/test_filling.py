@@ -35,7 +35,7 @@ class Device:
 
 @given(own=st.integers(1, 40), rows=st.integers(2, 40))
 def test_runs_are_filled_up_and_callers_see_their_own_rows(own: int, rows: int) -> None:
-    """Whatever the datatypes; the run has so many rows, or as many as were asked for, if more."""
+    """A run has the set number of rows, or the caller's if that is more, for all datatypes."""
     device = Device()
     feeds = {name: array[:own] for name, array in VALUES.items()}
     outputs = FilledRuns(device.run, rows).run(feeds, "control")
@@ -69,7 +69,7 @@ def test_the_rows_that_fill_up_are_the_last_one() -> None:
     ],
 )
 def test_inputs_with_nothing_to_fill_up_are_left_alone(feeds: Arrays) -> None:
-    """As many rows as it should be, none, of nothing, or not all of as many."""
+    """They have enough rows, no rows, no elements, or different numbers of rows."""
     found: list[Arrays] = []
 
     def run(given: Arrays, control: object) -> Outputs:
@@ -107,7 +107,7 @@ def test_the_errors_of_a_run_are_its_own() -> None:
 
 
 async def test_a_batcher_counts_the_rows_of_requests() -> None:
-    """Of batches and of lone requests: the metrics know nothing of what filled them up."""
+    """Metrics count the requests' rows in batches and in lone requests, without the filling."""
     device, events, scheduler = Device(), RecordedEvents(), ManualScheduler()
     batcher = Batcher(
         FilledRuns(device.run, 8).run, BatchPolicy(8), wake=scheduler.wake, observe=events
@@ -140,7 +140,7 @@ def test_rows_along_another_axis_are_filled_up_there() -> None:
 
 @given(offset=st.integers(0, 64), size=st.integers(1, 9))
 def test_aligned_runs_get_the_same_values_where_a_vector_begins(offset: int, size: int) -> None:
-    """Whatever the addresses of the arrays are; those that begin there are not copied."""
+    """The values are equal at any address; aligned arrays are not copied."""
     room = np.zeros(256, np.uint8)
     x = room[offset : offset + size].view()
     texts = np.array(["a", "b"], object)

@@ -42,11 +42,11 @@ class Control:
 
 
 class EndlessOnLoop:
-    """A model that ends by itself on any thread but the one that made it."""
+    """A model that ends on any thread except the one that made it."""
 
     def __init__(self) -> None:
         self._loop = threading.current_thread()
-        self.ran: list[bool] = []  # whether on the loop
+        self.ran: list[bool] = []  # True if on the loop
 
     def __call__(self, inputs: Arrays, control: Control | None) -> Outputs:
         on_loop = threading.current_thread() is self._loop
@@ -110,7 +110,7 @@ class StoppedAtOnce(EndlessOnLoop):
 
 
 async def test_a_run_that_is_stopped_as_it_begins_is_answered_from_a_thread() -> None:
-    """So it happens where the machine is busy between the decision and the run."""
+    """This happens if the machine is busy between the decision and the run."""
     model, seen, scheduler = StoppedAtOnce(), RecordedEvents(), Scheduler()
     model.watchdog = Watchdog(Control)
     batcher = make(model, model.watchdog, seen, scheduler)
@@ -123,7 +123,7 @@ async def test_a_run_that_is_stopped_as_it_begins_is_answered_from_a_thread() ->
 
 
 async def test_a_stopped_coalesced_run_is_to_be_submitted(watchdog: Watchdog) -> None:
-    """Nobody was answered, and until the run was timed again none executes on the loop."""
+    """No caller was answered, and no run is on the loop until a run was timed again."""
     model, seen, scheduler = EndlessOnLoop(), RecordedEvents(), Scheduler()
     batcher = make(model, watchdog, seen, scheduler)
     assert batcher.run_now(ONE, monotonic(), 1, 1) is None
@@ -170,7 +170,7 @@ async def test_a_run_is_slow_only_if_it_is_so_again_and_again(slow: int, allowed
 
 
 async def test_a_run_that_is_stopped_while_it_is_timed_is_slow() -> None:
-    """What comes after it is stopped at once, and says nothing."""
+    """A thread times the run, stops it at its limit, and the version leaves the loop."""
 
     def run(inputs: Arrays, control: Any) -> Outputs:
         while not control.stopped.is_set():
@@ -207,7 +207,7 @@ async def test_the_second_run_decides() -> None:
 
 
 def test_unpredictable_runs_never_execute_on_the_loop() -> None:
-    """Nor do those of another device."""
+    """Runs on another device are not allowed on the loop either."""
 
     def allowed(device: str, unpredictable: str) -> bool:
         batcher = Batcher(
@@ -222,14 +222,14 @@ def test_unpredictable_runs_never_execute_on_the_loop() -> None:
         return batcher.inline.allowed
 
     assert allowed("cpu", "")
-    assert not allowed("cpu", "what Loop does depends on input values")
+    assert not allowed("cpu", "the run time of Loop depends on input values")
     assert not allowed("cuda:0", "")
 
 
 async def test_without_a_thread_to_check_on_a_slow_run_leaves_the_loop(
     watchdog: Watchdog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The system refuses a thread: whoever waits for the run is none the worse for it."""
+    """If the system refuses a thread, the run leaves the loop, and its waiters are unharmed."""
     seen, scheduler = RecordedEvents(), Scheduler()
     batcher = make(EndlessOnLoop(), watchdog, seen, scheduler)
     with monkeypatch.context() as refusing:

@@ -175,7 +175,7 @@ def test_everyone_gets_their_own_rows(
     policy: BatchPolicy,
     slots: int,
 ) -> None:
-    """Whatever is sent, in whatever order, and whoever is poisoned, leaves or is in a hurry."""
+    """This holds for any requests in any order, if any are poisoned, leave or have a deadline."""
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(serve(NUMPY, requests, policy, seconds, slots))
 
@@ -232,7 +232,7 @@ ONNX: dict[str, tuple[onnx.ModelProto, Callable[[Asked, int], Arrays]]] = {
 @pytest.mark.parametrize("seconds", [ONLOOP, THREADED], ids=["on the loop", "on threads"])
 @pytest.mark.parametrize("name", ONNX)
 def test_models_answer_each_caller_as_if_alone(name: str, seconds: float, tmp_path: Path) -> None:
-    """What ONNX Runtime says to one caller it says to many; where rows would mix, none share."""
+    """Callers get the outputs of a lone run; models whose rows mix do not share runs."""
     proto, inputs = ONNX[name]
     session = opened(tmp_path, proto)
     trial = find_trial(session.run, session.inputs)
@@ -265,7 +265,7 @@ def test_batches_really_happen() -> None:
 
 
 def test_a_leak_would_be_seen() -> None:
-    """The check itself: answers in another order fail it."""
+    """The check itself fails if answers are in another order."""
 
     def swapped(inputs: Arrays, control: object) -> Outputs:
         return [output[::-1] for output in in_numpy(inputs)]

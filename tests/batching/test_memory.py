@@ -44,7 +44,7 @@ def frozen() -> Iterator[None]:
 
 @pytest.fixture
 def no_collector(frozen: None) -> Iterator[None]:
-    """Circles stay where they are: what is let go of must go by itself."""
+    """Keep the garbage collector off, so that only reference counts free objects."""
     gc.collect()
     gc.disable()
     yield
@@ -68,7 +68,7 @@ def closed(batcher: Batcher, scheduler: ManualScheduler, tickets: list[Ticket]) 
 
 
 async def test_who_left_a_run_hears_of_its_end(no_collector: None) -> None:
-    """Not of one that it left before: that run is without it."""
+    """A caller that left before the run is not notified, since the run is without it."""
     scheduler = ManualScheduler()
     batcher = Batcher(
         fail_on_negative, BatchPolicy(), wake=scheduler.wake, observe=RecordedEvents()
@@ -93,7 +93,7 @@ async def test_who_left_a_run_hears_of_its_end(no_collector: None) -> None:
 async def test_inputs_are_released_with_the_reply(
     no_collector: None, values: list[float], end: Ending
 ) -> None:
-    """However it ends, a caller that keeps its ticket does not keep anybody's inputs alive."""
+    """A caller that keeps its ticket keeps no inputs alive, however the run ends."""
     scheduler = ManualScheduler()
     batcher = Batcher(
         fail_on_negative, BatchPolicy(), wake=scheduler.wake, observe=RecordedEvents()
@@ -129,7 +129,7 @@ async def test_threads_hold_no_batch_between_runs(no_collector: None) -> None:
         del array
         await answer.once()
         answer.calls.clear()  # an error holds its traceback, and that the frames of the run
-        # The thread lets go a moment after it handed the batch over; no event tells when.
+        # The thread frees it a moment after it handed the batch over; no event reports when.
         await until(lambda: watched() is None)  # noqa: B023
     assert not scheduler._work
     scheduler.close()
@@ -182,7 +182,7 @@ async def test_inputs_cancelled_during_a_run_are_released_after_it(no_collector:
 
 
 async def test_many_shapes_leave_no_queues() -> None:
-    """A thousand shapes, a thousand keys: none remains."""
+    """A thousand shapes have a thousand keys, and no queue remains."""
     scheduler = ManualScheduler()
     policy = BatchPolicy(max_queue_size=2000)
     batcher = Batcher(fail_on_negative, policy, wake=scheduler.wake, observe=RecordedEvents())

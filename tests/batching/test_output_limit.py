@@ -37,7 +37,7 @@ def test_rows_tell_the_size_where_outputs_have_the_inputs_rows(
 
 
 def repeat(inputs: Arrays, control: object) -> Outputs:
-    """As many ones in each row as the input's largest value says."""
+    """Return as many ones in each row as the input's largest value."""
     x = inputs["x"]
     return [np.ones((len(x), int(x.max())), "f4")]
 
@@ -55,7 +55,7 @@ def make(limit: OutputLimit, ran: list[int]) -> tuple[Batcher, ManualScheduler]:
 
 
 async def test_too_many_rows_are_refused_before_they_run() -> None:
-    """With the number that would do."""
+    """The error contains the number of rows that fits."""
     ran: list[int] = []
     batcher, scheduler = make(OutputLimit(2**20, max_rows=40), ran)
     reply, fine = RecordedReply(), RecordedReply()

@@ -37,7 +37,7 @@ def pad(*names: str, multiple: int = 8, value: float = 0) -> dict[str, Padding]:
 
 
 def masked_mean(inputs: Arrays, control: object = None) -> Outputs:
-    """A model: the mean of the unmasked ids per row, each id beside its mean, and all products."""
+    """A model: the mean of the unmasked ids per row, each id with its mean, and all products."""
     ids, mask = inputs["ids"].astype(float), inputs["mask"].astype(float)
     if ids.shape != mask.shape:
         raise InvalidInput("ids and mask differ in length")
@@ -97,13 +97,13 @@ def test_outputs_that_share_the_symbol_follow() -> None:
 
 
 def test_inputs_of_one_symbol_share_their_buckets() -> None:
-    """Two multiples for one length: the least that is a multiple of both."""
+    """Two multiples for one length become their least common multiple."""
     both = {"ids": Padding(multiple=6), "mask": Padding(multiple=4)}
     assert plan_padding([IDS, MASK], [EMBEDDING], both).multiples == {"L": 12}
 
 
 def test_no_padding_asked_for_is_no_plan() -> None:
-    """Without `pad` there is nothing to say and nothing to do."""
+    """Without `pad` the plan is empty and has no reason."""
     assert plan_padding([IDS], [HIDDEN], {}) == PadPlan()
 
 
@@ -147,7 +147,7 @@ def test_an_unnamed_axis_is_padded_where_no_output_can_follow() -> None:
 
 
 async def test_lengths_of_one_bucket_run_together_padded_to_the_longest() -> None:
-    """Three lengths of the bucket up to 8 make one run 7 long; the share of padding is told."""
+    """Three lengths of the bucket up to 8 make one run 7 long; the share of padding is counted."""
     scheduler, seen = ManualScheduler(), RecordedEvents()
     fed: list[Arrays] = []
 
@@ -179,14 +179,14 @@ async def test_equal_lengths_are_not_padded(lengths: list[int]) -> None:
 
 
 async def test_without_a_plan_lengths_stay_apart() -> None:
-    """A model without padding, or whose padding was refused, runs each length by itself."""
+    """A model without padding, or with refused padding, runs each length separately."""
     for plan in (FIRST_AXIS, PadPlan(reason="not sure")):
         seen = await answers_of([text(1, 3), text(1, 4), text(1, 3)], plan)
         assert [ran.requests for ran in seen.runs] == [2, 1]
 
 
 async def test_lengths_that_disagree_within_a_request_run_alone() -> None:
-    """A request whose ids and mask differ in length fails by itself."""
+    """A request whose ids and mask differ in length fails alone."""
     scheduler, seen = ManualScheduler(), RecordedEvents()
     batcher = make(scheduler, seen)
     good, bad = RecordedReply(), RecordedReply()
@@ -206,12 +206,12 @@ async def test_lengths_that_disagree_within_a_request_run_alone() -> None:
 def test_shapes_that_cannot_be_padded_run_alone(
     ids: tuple[int, ...], mask: tuple[int, ...], rows: int
 ) -> None:
-    """The model says what is wrong with them."""
+    """Such requests run alone, and the model reports their error."""
     assert PLAN.rows_and_key({"ids": np.ones(ids), "mask": np.ones(mask)}) == (rows, None)
 
 
 async def test_only_the_axis_that_is_asked_for_is_padded() -> None:
-    """Further in than the first, beside an input that is as it is; rows follow their requests."""
+    """A later axis is padded next to an unpadded input; rows follow their requests."""
     image, scale = TensorSpec("image", "FP32", ("N", 2, "L")), TensorSpec("scale", "FP32", ("N",))
     scaled = TensorSpec("scaled", "FP32", (None, 2, "L"))
     plan = plan_padding([image, scale], [scaled], {"image": Padding(axis=2, value=-1, multiple=4)})
@@ -264,7 +264,7 @@ async def test_strings_are_padded_with_empty_ones() -> None:
 
 
 async def test_an_output_that_breaks_its_promise_turns_batching_off() -> None:
-    """A model said to give one vector per word gives another number: everyone is served alone."""
+    """A model that breaks its promise of one vector per word serves each request alone."""
     scheduler, seen = ManualScheduler(), RecordedEvents()
 
     def halves(inputs: Arrays, control: object) -> Outputs:
@@ -327,7 +327,7 @@ async def test_nobody_sees_padding(
 async def test_length_of_rows_is_counted_in_rows_as_profiled(
     rows: int, length: int, relative: float
 ) -> None:
-    """All inputs together, to the end of the bucket: a short head may run with longer ones."""
+    """All inputs count, up to the end of the bucket: a short head may run with longer ones."""
     batcher = Batcher(
         masked_mean,
         BatchPolicy(),
@@ -342,7 +342,7 @@ async def test_length_of_rows_is_counted_in_rows_as_profiled(
 
 
 async def test_requests_without_rows_are_of_usual_length() -> None:
-    """There is nothing to count."""
+    """A request without rows has no length to count."""
     row_cost = RowCost(16, 8)
     batcher = Batcher(
         masked_mean,

@@ -1,4 +1,4 @@
-"""Which requests run together: the decision, without a loop or a clock."""
+"""The choice of requests that run together, without a loop or a clock."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def policy(most: int = 8, delay: float = 0) -> BatchPolicy:
         ([4, 4, 4], 8, (2, 8)),
         ([8, 1], 8, (1, 8)),
         ([9, 1], 8, (1, 9)),  # larger than the maximum: alone and uncut
-        ([1, 9, 1], 8, (1, 1)),  # nobody overtakes
+        ([1, 9, 1], 8, (1, 1)),  # no request overtakes
         ([0, 1], 8, (1, 0)),  # nothing: alone
         ([1, 0, 1], 8, (1, 1)),
         ([1, 1], 1, (1, 1)),
@@ -143,7 +143,7 @@ queues_of_any_kind = st.dictionaries(
 def test_every_decision_keeps_the_rules(
     queues: dict[Key, list[Request]], most: int, delay: float
 ) -> None:
-    """Whatever waits: no run is too large, empty or over-full, and no wait outlasts the delay."""
+    """For any queues, no run is too large or empty, and no wait is longer than the delay."""
     now = 120.0
     cut = next_batch(queues, policy(most, delay), now)
     if isinstance(cut, float):
@@ -165,7 +165,7 @@ def test_every_decision_keeps_the_rules(
 def test_everyone_is_taken_once_and_in_order(
     queues: dict[Key, list[Request]], most: int, delay: float
 ) -> None:
-    """Deciding again and again empties every queue from its head; nobody starves."""
+    """Repeated decisions empty every queue from its head, so no request starves."""
     now = 0.0
     left = {key: list(each) for key, each in queues.items()}
     for _ in range(200):
@@ -214,7 +214,7 @@ def test_requests_that_differ_in_rows_only_share_a_key() -> None:
     ids=["no inputs", "a scalar", "inputs that count their rows apart", "a scalar beside rows"],
 )
 def test_inputs_without_common_rows_run_alone(inputs: Arrays, rows: int) -> None:
-    """Where axis 0 is not the same thing everywhere there is no key to share."""
+    """If axis 0 differs between inputs, the request gets no key to share a run."""
     assert rows_and_key(inputs) == (rows, None)
 
 

@@ -43,7 +43,7 @@ async def served(batcher: Batcher) -> list[float]:
 
 
 async def test_a_higher_priority_goes_first() -> None:
-    """Within one, whoever came first does."""
+    """Within one priority, the first to arrive goes first."""
     batcher = make()
     for at, priority in enumerate([0, -1, 0, 1, -1, 1, 0]):
         submit(batcher, priority, at)
@@ -51,7 +51,7 @@ async def test_a_higher_priority_goes_first() -> None:
 
 
 async def test_nobody_is_overtaken_for_longer_than_the_head_start() -> None:
-    """What arrives later than that after it waits behind it, whatever its priority."""
+    """A request that arrives later than that waits, whatever its priority."""
     batcher = make(BatchPolicy(max_batch_size=1, max_queue_seconds=1e9))
     submit(batcher, 0, at=1.0)
     for later in range(1, 40):
@@ -61,7 +61,7 @@ async def test_nobody_is_overtaken_for_longer_than_the_head_start() -> None:
 
 
 async def test_priorities_share_runs() -> None:
-    """A run takes what goes first, and is filled up with what goes later."""
+    """A run starts with the first requests by priority and is filled with later ones."""
     batcher = make(BatchPolicy(max_batch_size=4, max_queue_seconds=100))
     for at, priority in enumerate([0, 0, 0, 1, 1, -1]):
         submit(batcher, priority, at)
@@ -84,7 +84,7 @@ async def test_who_leaves_from_the_middle_is_not_served() -> None:
 def test_the_order_is_that_of_arrivals_with_their_head_starts(
     steps: list[tuple[float, int]],
 ) -> None:
-    """Whatever the mix: a stable sort by when each counts as having arrived."""
+    """For any mix, the order is a stable sort by arrival minus the head start."""
     batcher = make(BatchPolicy(max_batch_size=1, max_queue_seconds=1e9))
     now, expected = 0.0, []
     for step, priority in steps:
@@ -97,7 +97,7 @@ def test_the_order_is_that_of_arrivals_with_their_head_starts(
 
 
 async def test_a_higher_priority_goes_first_among_requests_that_cannot_share_a_run() -> None:
-    """Each shape has a queue of its own; the one with the first place is served."""
+    """Each shape has a separate queue; the one with the first request is served."""
     batcher = make(BatchPolicy(max_batch_size=4, max_queue_seconds=100))
     other = np.ones((1, 3), np.float32)
     submit(batcher, 0, 0)
@@ -108,7 +108,7 @@ async def test_a_higher_priority_goes_first_among_requests_that_cannot_share_a_r
 
 @pytest.mark.parametrize("priority", [-1, 0, 1])
 async def test_lower_priorities_are_refused_first(priority: int) -> None:
-    """By the number of requests and by their work; `room_for` says how many get in."""
+    """Limits count requests and their work; `room_for` returns how many still fit."""
     for policy in (
         BatchPolicy(max_batch_size=1, max_queue_size=4),
         BatchPolicy(max_batch_size=1, max_queue_seconds=4.0),
@@ -144,7 +144,7 @@ async def test_a_head_start_is_no_delay() -> None:
 
 
 def test_the_first_place_of_all_queues_decides() -> None:
-    """And the scheduler learns it, to choose among models."""
+    """The decision has that place, and the scheduler uses it to choose a model."""
     queues = {A: [Request(1.0, 1)], B: [Request(9.0, 1, step=1)]}
     decision = next_batch(queues, BatchPolicy(), now=10.0)
     assert not isinstance(decision, float)

@@ -88,7 +88,7 @@ async def test_everyone_gets_their_own_rows(requests: list[Asked]) -> None:
 
 
 async def test_requests_of_equal_shared_inputs_share_a_run() -> None:
-    """Those of another gain, or another number of steps, have runs of their own."""
+    """Requests with another gain, or another number of steps, have separate runs."""
     requests = [Asked(1, 2, gain).inputs() for gain in (0.5, 2.0, 0.5, 2.0, 0.5)]
     requests.append(Asked(2, 3, 0.5).inputs())
     seen = await answers_of(requests)
@@ -114,7 +114,7 @@ async def test_a_large_shared_input_is_not_compared() -> None:
 
 
 def test_a_request_of_unequal_sizes_runs_alone() -> None:
-    """Where the proof holds for equal ones only, or the inputs have different numbers of rows."""
+    """It runs alone if the proof needs equal sizes or the inputs have different numbers of rows."""
     plan = RowPlan({"a": 0, "b": 0}, [OutputRows(0)], equal_sizes=[[("a", 1), ("b", 1)]])
     for a, b, shares in (((2, 3), (2, 3), True), ((2, 3), (2, 4), False), ((2, 3), (3, 3), False)):
         _, key = plan.rows_and_key({"a": np.ones(a), "b": np.ones(b)})
@@ -122,14 +122,14 @@ def test_a_request_of_unequal_sizes_runs_alone() -> None:
 
 
 def test_the_order_of_inputs_does_not_matter() -> None:
-    """Callers of V2 and gRPC send them in any."""
+    """Callers of V2 and gRPC may send them in any order."""
     one: Arrays = {"steps": np.ones((1, 2, 3)), "state": np.ones((2, 3)), "gain": np.ones(())}
     other = {name: one[name] for name in ("gain", "state", "steps")}
     assert PLAN.rows_and_key(one) == PLAN.rows_and_key(other)
 
 
 def test_requests_for_which_nothing_is_proven_run_alone() -> None:
-    """Those of other sizes, and of other values in an input that a run takes once."""
+    """Requests of other sizes, or with other values of a shared input, run alone."""
     plan = RowPlan({"x": 0, "rate": None}, [OutputRows(0)])
 
     def key(length: int, rate: int, rows: int = 1) -> Key:
@@ -147,7 +147,7 @@ def test_an_array_without_the_axis_of_rows_runs_alone() -> None:
 
 
 def test_rows_are_those_along_their_axis_though_a_request_runs_alone() -> None:
-    """Not those along axis 0, by which its work would be over-estimated."""
+    """Rows along axis 0 are not counted, since they would over-estimate the work."""
     alone: Arrays = {"steps": np.ones((128, 2)), "state": np.ones((3, 3)), "gain": np.ones(1 << 17)}
     assert PLAN.rows_and_key(alone) == (3, None)
     assert PLAN.rows_alone(alone) == (3, None)

@@ -40,7 +40,7 @@ def test_small_models_run(build: Callable[[], onnx.ModelProto]) -> None:
 
 
 def test_resnet_costs_what_resnet_50_costs() -> None:
-    """25.6 million weights and 4.1 thousand million multiplications."""
+    """It has 25.6 million weights and 4.1 thousand million multiplications."""
     model = onnx.shape_inference.infer_shapes(models.resnet50())
     shapes = {
         one.name: [axis.dim_value for axis in one.type.tensor_type.shape.dim]
@@ -70,7 +70,7 @@ def test_every_form_carries_the_request() -> None:
 
 
 def test_answers_are_read_in_every_form() -> None:
-    """The first output, as numbers."""
+    """The first output is read as numbers."""
     right = np.array([[1.5, 2.5]], "f4")
     head = (
         b'{"outputs":[{"name":"y","datatype":"FP32","shape":[1,2],'
@@ -111,7 +111,7 @@ def _found() -> Found:
 
 
 def test_report_renders_what_was_measured_and_says_what_was_not() -> None:
-    """Medians, ratios and targets in the table; a server that failed says why; plots are SVG."""
+    """The table has medians, ratios and targets; a failed server has its reason; plots are SVG."""
     found = _found()
     assert json.loads(json.dumps(asdict(found)))
     row = next(row for row in report.rows(found) if row[2] == "cohort")

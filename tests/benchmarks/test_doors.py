@@ -84,7 +84,7 @@ def test_opening_has_a_connection_for_each_request(server: Server, once: float) 
 
 @pytest.mark.parametrize("name", CALLERS)
 def test_every_caller_counts_what_was_answered(server: Server, name: str) -> None:
-    """By the clock's end it has heard each answer."""
+    """By the end of its time it has received each answer."""
     if name not in {"split", "opening"}:
         pytest.importorskip(name)
     count = CALLERS[name](Plan(server.url, BODY, 2, perf_counter() + 0.2))
@@ -101,7 +101,7 @@ Requests per second:    2160.50 [#/sec] (mean)
 
 
 def test_what_ab_prints_is_read() -> None:
-    """How many were answered in which time."""
+    """The numbers of answers and seconds are read from its output."""
     assert heard_by_ab(AB) == {"requests": 4321, "seconds": 2.0}
 
 

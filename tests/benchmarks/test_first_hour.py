@@ -17,7 +17,7 @@ def outcome(server: str, status: str, said: str, *, explained: bool) -> dict[str
 
 
 def test_the_tables_count_by_server() -> None:
-    """Lines, seconds beside the first server's, and outcomes; long answers are cut."""
+    """Tables have lines of code, seconds and outcomes by server; long answers are cut."""
     found = [
         outcome("ours", "400", "a | b", explained=True),
         outcome("theirs", "500", "x" * 500, explained=False),
@@ -34,7 +34,7 @@ def test_the_tables_count_by_server() -> None:
 
 
 def test_a_log_explains_by_what_it_says_not_by_the_source_in_a_traceback() -> None:
-    """Of JSON the reason alone; where no line has the words, the last one of an error."""
+    """The reason explains a JSON line; if no line has the words, the last error does."""
     source = '    self.session = onnxruntime.InferenceSession("model.onnx")'
     log = f'{source}\n{{"event": "refused", "reason": "no onnx"}}\n\x1b[31mValueError: bad\x1b[0m'
     assert explanation(log, ["no onnx"]) == "refused: no onnx"

@@ -1,4 +1,4 @@
-"""What the comparison with other servers counts, and how it becomes a table."""
+"""Counts of the comparison with other servers, and their table."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_processes_with_sessions_of_their_own_count() -> None:
 
 
 def test_ratios_are_of_the_same_round() -> None:
-    """A round that the first server lacks has none; a server without rounds says so."""
+    """A round that the first server lacks is left out; a server without rounds has a note."""
     rounds = [
         {"a": Round(100, 1.0, 1, 2, 0.1), "b": Round(50, 2.0, 1, 2, 0.1)},
         {"b": Round(30, 8.0, 1, 2, 0.1)},

@@ -32,7 +32,7 @@ def test_callers_who_always_fail_are_sent_to_a_version_by_their_keys() -> None:
 
 
 def test_what_fails_on_both_versions_is_tried_there_and_is_no_evidence() -> None:
-    """As the server does it: what fails on one alone is bad."""
+    """As in the server, a request that fails on one version only is bad."""
     replays = Replays()
     for number, on_both in enumerate((True, False, True)):
         replays.count(Asked(number, "b", number, bad=True, on_both=on_both))
@@ -42,14 +42,14 @@ def test_what_fails_on_both_versions_is_tried_there_and_is_no_evidence() -> None
 
 
 def test_a_bad_canary_goes_and_one_at_the_limit_stays() -> None:
-    """So many requests after it began."""
+    """The bad canary goes within 200 requests."""
     bad = Case("", independent, constant(0.01, 0.3))
     assert all((rolled_back_after(bad, seed) or 999) < 200 for seed in range(3))
     assert rolled_back_after(Case("", sticky, AT, 300), 1) is None
 
 
 def test_rows_that_are_not_made_anew_stay_as_they_are() -> None:
-    """And each row of the guide has a place in the table."""
+    """Each row of the guide has a place in the table, and unmeasured rows stay."""
     found = TABLE.search(GUIDE.read_text())
     assert found is not None
     made = table(1, 1, kept=found[0], only="no row is called so")

@@ -51,7 +51,7 @@ def tutorial(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 
 @pytest.mark.parametrize("kind", TUTORIAL, ids=WAYS)
 async def test_the_tutorial_server_answers_each_request(tutorial: ModuleType, kind: Kind) -> None:
-    """With what the model gives for the image."""
+    """Each answer is the model's prediction for the image."""
     session = ort.InferenceSession(models.means().SerializeToString())
     transport = httpx.ASGITransport(tutorial.app)
     async with httpx.AsyncClient(transport=transport, base_url="http://tutorial") as client:

@@ -1,4 +1,4 @@
-"""A page in headless Chromium, and what it did that nobody asked for."""
+"""A page in headless Chromium, and its unexpected actions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Browser:
 
     @property
     def violations(self) -> list[str]:
-        """What the page's Content-Security-Policy has stopped."""
+        """Return the violations that the page's Content-Security-Policy has stopped."""
         stopped: list[str] = self.page.evaluate("window.violations")
         return stopped
 

@@ -36,7 +36,7 @@ def docs(server: Cohort) -> Iterator[Browser]:
 
 
 def test_a_small_model_is_tried_out_as_it_is(docs: Browser) -> None:
-    """Fold out, Execute: the example is answered."""
+    """Opening it and pressing Execute answers the example."""
     operation = docs.operation("/models/iris/predict")
     operation.locator("button.execute").click()
     answer = operation.locator(".live-responses-table .response").first
@@ -55,7 +55,7 @@ def test_a_model_of_images_has_a_short_example(docs: Browser) -> None:
 
 
 def test_a_file_of_raw_data_is_tried_out(docs: Browser, tmp_path: Path) -> None:
-    """In binary the page takes an image's values from a file."""
+    """The page reads an image's binary values from a file."""
     path = tmp_path / "image.bin"
     path.write_bytes(bytes(4 * 3 * 224 * 224))
     operation = docs.operation("/v2/models/photos/infer")
@@ -71,7 +71,7 @@ def test_a_file_of_raw_data_is_tried_out(docs: Browser, tmp_path: Path) -> None:
 
 
 def test_nothing_of_the_page_is_blocked_and_nothing_else_runs(docs: Browser) -> None:
-    """No word on the console; a script that is not the page's own is stopped, and told of."""
+    """The console stays empty; a script that is not the page's is stopped and reported."""
     assert docs.complaints == []
     assert docs.violations == []
     assert docs.smuggle() == "script-src-elem"
@@ -101,7 +101,7 @@ FETCH = """async ([url, headers]) => {
 
 @pytest.mark.parametrize("origin", [PAGE, "http://other.example"])
 def test_a_page_calls_if_its_origin_is_named(server: Cohort, docs: Browser, origin: str) -> None:
-    """With a key and an id in headers, which the browser asks for first; others are stopped."""
+    """A named origin may send a key and an id after a preflight; others are stopped."""
     headers = {"x-api-key": "any", "x-request-id": "1", "content-type": "application/json"}
     with docs.other_page(origin) as page:
         status, request_id, answer = page.evaluate(FETCH, [server.url, headers])

@@ -31,7 +31,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(chromium: Browser) -> Browser:
-    """Its page, which has complained of nothing yet; each test shows one of its own there."""
+    """A page without complaints so far; each test shows its own graph there."""
     chromium.complaints.clear()
     return chromium
 
@@ -59,7 +59,7 @@ def layers(*operators: str, times: int = 1, name: str = "") -> onnx.ModelProto:
 
 
 def details(page: Browser) -> str:
-    """The text beside the graph."""
+    """Return the text next to the graph."""
     return page.page.locator(".graph-details").inner_text()
 
 
@@ -95,7 +95,7 @@ def test_what_repeats_is_folded(page: Browser, tmp_path: Path) -> None:
 
 
 def test_the_node_that_mixes_rows_is_marked(page: Browser, tmp_path: Path) -> None:
-    """With the reason, and so is the layer that is folded around it."""
+    """The mark has the reason, and the folded layer around the node has a mark as well."""
     model = layers("Relu", "Tanh", "Sigmoid", "LpNormalization", times=20)
     for node in model.graph.node[3::4]:
         node.attribute.append(helper.make_attribute("axis", 0))
@@ -110,7 +110,7 @@ def test_the_node_that_mixes_rows_is_marked(page: Browser, tmp_path: Path) -> No
 
 
 def test_subgraphs_are_opened(page: Browser, tmp_path: Path) -> None:
-    """By a button of the node that has one, and back by the way that leads there."""
+    """A button of the node opens its subgraph, and the path above leads back."""
     path = onnx_models.save(onnx_models.loop(), tmp_path / "m.onnx")
     page.page.goto(drawn(path, tmp_path))
     outside = page.page.locator(".node").count()
@@ -122,7 +122,7 @@ def test_subgraphs_are_opened(page: Browser, tmp_path: Path) -> None:
 
 
 def test_twelve_thousand_nodes_open(page: Browser, tmp_path: Path) -> None:
-    """A model with more says what is left out, and all others are shown and found."""
+    """A larger model reports the nodes it leaves out; all others are shown and found."""
     operators = [("Relu", "Tanh", "Sigmoid", "Neg", "Abs")[n * n % 7 % 5] for n in range(12_100)]
     path = onnx_models.save(layers(*operators), tmp_path / "m.onnx")
     done = run("inspect", str(path), "--html", str(tmp_path / "graph.html"))

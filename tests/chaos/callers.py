@@ -1,7 +1,7 @@
-"""Callers who go on whatever happens, and check each answer they get.
+"""Callers who continue through any fault and check each answer they get.
 
-The models here multiply by `factor_of` their version, so that each answer can be checked, and says
-which version gave it.
+The models here multiply by `factor_of` their version, so each answer can be checked and shows the
+version that gave it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PAUSE = 0.005
 
 
 def factor_of(version: int) -> int:
-    """What a version multiplies by."""
+    """Return the factor of a version."""
     return 10 + version
 
 
@@ -43,15 +43,17 @@ def put(models: Path, name: str = "times", version: int = 1, *, config: str = ""
 
 
 class Callers:
-    """What callers have heard, all of them together.
+    """The answers of all callers together.
 
-    factor_of: What a version multiplies by.
+    factor_of: Returns the factor of a version.
 
-    statuses: How many answers of each status, and how many requests were lost to which error.
-    versions: How many right answers each version gave.
+    statuses: Counts of answers by status, and of lost requests by error.
+
+    versions: Counts of right answers by version.
+
     wrong: Answers with 200 that were not right.
 
-    Who gets no answer within PATIENCE is lost to TimeoutError.
+    A request without an answer within PATIENCE is lost to TimeoutError.
     """
 
     def __init__(self, factor_of: Callable[[int], int] = factor_of) -> None:
@@ -62,11 +64,11 @@ class Callers:
 
     @property
     def served(self) -> int:
-        """How many answers were right."""
+        """Number of right answers."""
         return self.statuses["200"]
 
     def more(self, count: int = 50, *, of: int | None = None) -> None:
-        """Wait until so many more answers were right; `of` one version, where one is given."""
+        """Wait for `count` more right answers; `of` one version, if one is given."""
         enough = self._count(of) + count
         wait_until(lambda: self._count(of) >= enough)
 
@@ -97,9 +99,9 @@ def callers(
     headers: Mapping[str, str] | None = None,
     **fields: object,
 ) -> Iterator[Callers]:
-    """Have so many ask `model` for predictions all the while; at the end no answer was wrong.
+    """Run `count` callers of `model` in the background; at the end no answer was wrong.
 
-    Each sends a number and `row` behind it; `fields` are more of each request's.
+    Each sends a number and `row` after it; `fields` are added to each request.
     """
     heard, over = Callers(factor_of), Event()
     path = f"/models/{model}/predict"
@@ -141,5 +143,5 @@ def wait_for_no_problem(server: Cohort, headers: Mapping[str, str] | None = None
 
 
 def problem(server: Cohort, words: str) -> Callable[[], bool]:
-    """Whether /health names a problem with these words."""
+    """Return a check that /health names a problem with these words."""
     return lambda: any(words in one for one in httpx.get(server.url + "/health").json()["problems"])

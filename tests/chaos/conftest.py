@@ -1,4 +1,4 @@
-"""What the faults share."""
+"""Fixtures that the faults share."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""A file system that shows a folder, and fails as it is told.
+"""A file system that shows a folder, and fails on command.
 
-`python -m tests.chaos.faulty FOLDER AT CONTROL` shows FOLDER at AT, to be read only, until the
-process that started it ends. While the file CONTROL names an error, such as EIO, each look at
-anything fails with it; with `EIO read`, only each reading of a file's content. With HANG, nothing
-is ever answered again.
+`python -m tests.chaos.faulty FOLDER AT CONTROL` shows FOLDER at AT, read-only, until the process
+that started it ends. While the file CONTROL names an error, such as EIO, each access fails with it.
+With `EIO read`, only reads of a file's content fail. With HANG, no access returns.
 """
 
 from __future__ import annotations

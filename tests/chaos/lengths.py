@@ -1,4 +1,4 @@
-"""How long the faults are: short in the suite, long by `make chaos`."""
+"""Durations of the faults: short in the suite, long with `make chaos`."""
 
 from __future__ import annotations
 

@@ -10,16 +10,16 @@ from tests.e2e.processes import Cohort
 
 
 def mounted(folder: Path, script: str) -> Sequence[str]:
-    """What runs a server after a shell's `script` has mounted something at "$0".
+    """Return a command that runs a server after a shell's `script` has mounted something at "$0".
 
-    It takes CAP_SYS_ADMIN, as root has it outside of containers.
+    It needs CAP_SYS_ADMIN, which root has outside of containers.
     """
     folder.mkdir(parents=True, exist_ok=True)
     return ["unshare", "--mount", "sh", "-c", f'set -e; {script}; exec "$@"', str(folder)]
 
 
-def seen_by(server: Cohort, path: Path) -> Path:
-    """Where that server's `path` is for others."""
+def path_outside(server: Cohort, path: Path) -> Path:
+    """Return the path at which other processes find that server's `path`."""
     return Path(f"/proc/{server.process.pid}/root{path}")
 
 

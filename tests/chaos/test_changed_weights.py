@@ -1,4 +1,4 @@
-"""Weights beside a model that are changed where they lie, under a running server."""
+"""External weights of a model that are changed in place, under a running server."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def doubled(weights: Path) -> bytes:
 
 
 def test_overwritten_weights_are_served_once_they_are_loaded(server: Cohort, weights: Path) -> None:
-    """In place, as `cp` does: callers get what was, and from some moment on what is."""
+    """After a change in place, as by `cp`, callers get old answers and then only new ones."""
     content = doubled(weights)
     with callers(server) as answers:
         wait_until(lambda: answers == [BEFORE])
@@ -111,7 +111,7 @@ def swap_unpublished(weights: Path) -> None:
 def test_weights_that_cannot_be_served_are_told(
     server: Cohort, weights: Path, harm: Callable[[Path], None], says: str
 ) -> None:
-    """What is loaded serves on; the version, health and a metric say so until it is mended."""
+    """The loaded model still serves; the version, health and a metric report the fault."""
     good, manifest = weights.read_bytes(), weights.with_name("manifest.json")
     files = {name: hash_file(weights.with_name(name)) for name in ("model.onnx", "weights.bin")}
     manifest.write_bytes(dump_manifest(Manifest(1, files)))
@@ -134,9 +134,9 @@ def mapped(server: Cohort) -> set[str]:
 
 
 def test_processes_share_the_copies(server: Cohort, weights: Path, folder: Path) -> None:
-    """Two servers map one file; one that stops takes it from nobody, and leaves nothing open.
+    """Two servers map one file; when one stops, the other keeps its copy and no file stays.
 
-    One that starts removes what a killed one left.
+    A server that starts removes the files of a killed one.
     """
     opened = folder / "cache/weights"
     left = opened / "open-killed"

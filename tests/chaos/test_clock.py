@@ -53,7 +53,7 @@ class Skewed:
         return httpx.post(url, headers=sent, json=body, timeout=PATIENCE).status_code
 
     def new(self) -> dict[str, object]:
-        """What the rollout says of its variant `new`."""
+        """The description of the rollout's variant `new`."""
         url = f"{self.server.url}/models/times"
         rollout = httpx.get(url, headers=KEY, timeout=PATIENCE).raise_for_status().json()["rollout"]
         found: list[dict[str, object]] = rollout["variants"]
@@ -67,7 +67,7 @@ class Skewed:
 
 
 def on_clock(clock: Path) -> Sequence[str]:
-    """What runs a server by a clock that `clock` sets; it is looked at once a second."""
+    """Return a command for a server on a clock set by `clock`, which is read once a second."""
     (library,) = Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")
     return [
         "env",
@@ -111,7 +111,7 @@ def skewed(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[Sk
 
 @pytest.mark.parametrize("by", JUMPS)
 def test_a_jump_ends_tokens_and_nothing_else(skewed: Skewed, by: str) -> None:
-    """Callers go on; files that change are followed as fast; what was decided stays decided."""
+    """Callers are served, changed files are read as fast, and decisions stay."""
     server = skewed.server
     wait_until(lambda: skewed.asks() == 200)
     skewed.admin("rollback")

@@ -16,7 +16,7 @@ from cohort.profiling.kept import KeptProfile
 from cohort.profiling.store import Store
 from cohort.rollouts import Decision, DecisionStore
 from tests.chaos.callers import callers, problem, put, wait_for_no_problem
-from tests.chaos.namespaces import inside, mounted, seen_by
+from tests.chaos.namespaces import inside, mounted, path_outside
 from tests.e2e.processes import Cohort, cohort
 from tests.e2e.scrape import Scrape
 from tests.waiting import wait_until
@@ -69,7 +69,7 @@ def test_a_full_or_read_only_disk_is_said_and_tried_again(two: Path, tmp_path: P
         wait_until(problem(server, "cannot be written to the state folder: No space left"))
         assert Scrape(server.url).value("state_folder_problems")
         heard.more()
-        seen_by(server, disk / "filler").unlink()
+        path_outside(server, disk / "filler").unlink()
         wait_until(lambda: saved(server))
         wait_for_no_problem(server)
 
@@ -86,7 +86,7 @@ def test_a_full_or_read_only_disk_is_said_and_tried_again(two: Path, tmp_path: P
 
 
 def test_what_was_torn_or_is_not_ours_is_said_and_does_no_harm(two: Path, tmp_path: Path) -> None:
-    """Decisions about models with a rollout and without, kept profiles, findings, and the rest."""
+    """The files are decisions with a rollout and without, profiles, findings, and the rest."""
     with cohort(two, tmp_path):
         pass
     torn = [file for file in (tmp_path / "cache").rglob("*") if file.is_file()]

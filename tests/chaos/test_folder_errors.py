@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has 
 
 @dataclass
 class Faulty:
-    """A server whose models folder fails with what is written to `control`; and its callers."""
+    """A server whose models folder fails with the error in `control`; and its callers."""
 
     server: Cohort
     models: Path
@@ -34,7 +34,7 @@ class Faulty:
 
 
 def on_faulty_disk(models: Path, at: Path, control: Path) -> Sequence[str]:
-    """What runs a server that sees `models` at `at`, on a file system that `control` tells."""
+    """Return a command for a server that sees `models` at `at`, with the errors in `control`."""
     serve = f'"{sys.executable}" -m tests.chaos.faulty "{models}" "$0" "{control}" &'
     return mounted(at, f'{serve} until mountpoint -q "$0"; do kill -0 $!; sleep 0.05; done')
 
@@ -58,7 +58,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[Fa
 
 @pytest.mark.parametrize("error", ["EIO", "ESTALE", "EACCES"])
 def test_what_cannot_be_looked_at_serves_on(faulty: Faulty, error: str) -> None:
-    """No model is unloaded, whatever the error; it is said, and over once the error is."""
+    """No model is unloaded, whatever the error; the problem is reported until the error ends."""
     words = os.strerror(getattr(errno, error))
     faulty.control.write_text(error)
     wait_until(problem(faulty.server, words))
@@ -71,7 +71,7 @@ def test_what_cannot_be_looked_at_serves_on(faulty: Faulty, error: str) -> None:
 
 
 def test_an_edit_beside_the_error_is_followed_once_it_is_over(faulty: Faulty) -> None:
-    """A version that was added meanwhile, and a model that was taken out."""
+    """A version that was added during the error is served, and a removed model is gone."""
     faulty.control.write_text("EIO")
     wait_until(problem(faulty.server, "Input/output"))
     put(faulty.models, version=2)
@@ -95,7 +95,7 @@ def test_a_version_that_cannot_be_read_comes_up_once_it_can(faulty: Faulty) -> N
 
 
 def test_a_file_system_that_is_gone_serves_on(faulty: Faulty) -> None:
-    """Its server killed, nothing can be looked at any more (ENOTCONN)."""
+    """Once its server is killed, every access fails (ENOTCONN), and models still serve."""
     children = Path(f"/proc/{faulty.server.process.pid}/task/{faulty.server.process.pid}/children")
     for child in map(int, children.read_text().split()):
         if b"tests.chaos.faulty" in Path(f"/proc/{child}/cmdline").read_bytes():
@@ -108,7 +108,7 @@ def test_a_file_system_that_is_gone_serves_on(faulty: Faulty) -> None:
 def test_a_file_system_that_never_answers_holds_up_neither_callers_nor_the_stop(
     models: Path, tmp_path: Path, cache: Path
 ) -> None:
-    """As one whose server does not answer, mounted "hard"."""
+    """It behaves like a "hard" mount whose server does not answer."""
     put(models)
     control, at = tmp_path / "control", tmp_path / "mounted"
     control.touch()

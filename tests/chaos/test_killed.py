@@ -26,10 +26,10 @@ ROLLOUTS = "times: {variants: {old: {version: 1, weight: 1}, new: {version: 2, w
 
 
 class Operator:
-    """Rolls back and clears all the while.
+    """Rolls back and clears in a loop.
 
-    acknowledged: What was acknowledged as saved last; None where the answer to a later request
-        was lost, so that it may have been done, or not.
+    acknowledged: The last state that was acknowledged as saved. None if the answer to a later
+    request was lost, so that it may have been done or not.
     """
 
     def __init__(self, server: Cohort) -> None:
@@ -56,7 +56,7 @@ class Operator:
 
 
 def test_killed_at_any_moment_it_comes_back_as_it_was(models: Path, tmp_path: Path) -> None:
-    """While it starts, loads, measures, answers and decides; what it said was saved is."""
+    """It is killed in any phase and keeps all acknowledged saves."""
     draw = random.Random(draw_seed())
     for version in (1, 2):
         put(models, version=version)
@@ -81,7 +81,7 @@ def test_killed_at_any_moment_it_comes_back_as_it_was(models: Path, tmp_path: Pa
 
 
 def check(server: Cohort, acknowledged: str | None) -> None:
-    """Nothing is torn, and what was acknowledged last is so."""
+    """Check that there is no problem and that the last acknowledged state holds."""
     wait_for_no_problem(server)
     variants = httpx.get(server.url + "/models/times").json()["rollout"]["variants"]
     (rolled_back,) = [one["rolled_back"] for one in variants if one["name"] == "new"]
@@ -89,7 +89,7 @@ def check(server: Cohort, acknowledged: str | None) -> None:
 
 
 def test_stopped_for_a_while_it_goes_on(models: Path, tmp_path: Path, cache: Path) -> None:
-    """Nobody gets a wrong answer, or one after its deadline, and all is as before."""
+    """No caller gets a wrong answer or one after its deadline, and the server recovers."""
     put(models)
     onnx_models.save(onnx_models.slow(nodes=40), models / "slow/1/model.onnx")
     (models / "slow/config.yaml").write_text("batching: {max_batch_size: 1}\n")
@@ -101,7 +101,7 @@ def test_stopped_for_a_while_it_goes_on(models: Path, tmp_path: Path, cache: Pat
         ) as late,
     ):
         late.more()
-        for _ in range(10):  # until somebody was waiting at that moment
+        for _ in range(10):  # until a request was waiting at that moment
             server.process.send_signal(signal.SIGSTOP)
             Event().wait(STOPPED_SECONDS)
             server.process.send_signal(signal.SIGCONT)

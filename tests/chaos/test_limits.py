@@ -33,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[Co
 
 
 def test_without_descriptors_nothing_is_unloaded(server: Cohort) -> None:
-    """Those who are connected are answered; health says what is wrong, until there are some."""
+    """Connected clients are answered; health reports the problem until there are descriptors."""
     process = Path(f"/proc/{server.process.pid}")
     with httpx.Client(base_url=server.url) as connected, callers(server) as heard:
         heard.more()
@@ -48,7 +48,7 @@ def test_without_descriptors_nothing_is_unloaded(server: Cohort) -> None:
 
 
 def test_callers_who_do_not_read_hold_up_nobody(server: Cohort) -> None:
-    """Dozens of them, each with a long answer on the way; who reads at last gets them all."""
+    """Dozens have a long answer on the way; a caller that reads at last gets all of them."""
     body = {"inputs": {"x": [[1.5, 2.5, 3.5]] * 5000}}
     sent = request("/models/same/predict", json.dumps(body).encode())
     with ExitStack() as stack, callers(server) as heard:

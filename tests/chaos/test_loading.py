@@ -1,4 +1,4 @@
-"""Models whose loads do not end, beside good ones."""
+"""Models whose loads do not end, next to good ones."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ DRAINING = 3600
 """Seconds that a server has to stop, and a load to end: a stop that waited for one would show."""
 
 STAGES = {"runs": "in its first runs", "opens": "opening a session"}
-"""Models by what they do for ever, and what that is called."""
+"""Models by their endless work, and the name of that work in messages."""
 
 
 def write_models(folder: Path, load_timeout: float) -> Path:
-    """Good models, and those that load for ever, which come first."""
+    """Write good models, and two that load indefinitely, which come first."""
     models = folder / "models"
     for name in GOOD:
         onnx_models.save(onnx_models.mlp(), models / name / "1" / "model.onnx")
@@ -47,14 +47,15 @@ def unready(server: Cohort) -> str:
 
 
 def stops(server: Cohort) -> bool:
-    """Whether it ends well, without waiting for what ends in an hour."""
+    """Return True if it stops well, without waiting for work that would end in an hour."""
     return server.stop(timeout=PATIENCE) == 0
 
 
 @pytest.mark.parametrize("inspected", [False, True])
 def test_loads_without_end_hold_up_nothing(tmp_path: Path, inspected: bool) -> None:
-    """The good ones serve, an operator gets answers, readiness says what is missing, and the stop
-    waits for none of it.
+    """Good models serve, an operator gets answers, and the stop does not wait.
+
+    Readiness names the missing models.
     """
     models = write_models(tmp_path, DRAINING)
     with cohort(
@@ -83,7 +84,7 @@ def test_loads_without_end_hold_up_nothing(tmp_path: Path, inspected: bool) -> N
 
 
 def test_loads_without_end_are_given_up(tmp_path: Path) -> None:
-    """When load_timeout_s is over the server is ready without them, and says why."""
+    """After load_timeout_s the server is ready without them and reports why."""
     models = write_models(tmp_path, 8)
     with cohort(models, tmp_path, inspection_seconds=0, drain_seconds=DRAINING) as server:
         assert ready(server) == set(GOOD)

@@ -38,7 +38,7 @@ def limited(server: Cohort, mebibytes: int) -> Iterator[None]:
 
 
 def test_what_cannot_fit_is_refused_before_it_is_opened(tmp_path: Path) -> None:
-    """With numbers; what is loaded serves on, also the version that it would have replaced."""
+    """The reason has the numbers; the loaded version, which it would replace, still serves."""
     models = tmp_path / "models"
     onnx_models.save(onnx_models.table(), models / "m" / "1" / "model.onnx")
     (models / "m" / "config.yaml").write_text("providers: [cpu]\n")
@@ -49,7 +49,7 @@ def test_what_cannot_fit_is_refused_before_it_is_opened(tmp_path: Path) -> None:
         os.truncate(path.with_name("weights.bin"), 500 << 20)
         server.wait_for("/models/m/versions/2")
         told = wait_until(lambda: server.get("/models/m/versions/2").json()["reason"])
-        assert "it takes about 500 MiB to open, and " in told
+        assert "opening it needs about 500 MiB, but only " in told
         assert " of 400 MiB are free" in told
         answer = httpx.post(server.url + "/models/m/predict", json={"inputs": {"index": [[2]]}})
         assert answer.json()["outputs"]["y"] == [[20]]

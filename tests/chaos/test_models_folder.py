@@ -1,4 +1,4 @@
-"""A models folder that goes away, or says less than it did, under a running server."""
+"""A models folder that disappears or loses content, under a running server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A models folder that troubles come to and go from."""
+    """A models folder that faults come to and leave."""
     folder = tmp_path_factory.mktemp("folder") / "models"
     put(folder)
     return folder
@@ -75,7 +75,7 @@ def remove_the_version(models: Path) -> Callable[[], object]:
 def test_callers_notice_nothing(
     folder: Path, server: Cohort, trouble: Callable[[Path], Callable[[], object]], says: str
 ) -> None:
-    """What is loaded serves on; health and a metric say what is wrong, until it is mended."""
+    """Loaded models still serve; health and a metric report the fault until it is fixed."""
     with callers(server) as heard:
         mend = trouble(folder)
         wait_until(problem(server, says))
@@ -125,7 +125,7 @@ def test_a_version_that_was_never_there_is_unavailable_not_unknown(
 
 
 def test_a_model_that_is_taken_out_is_gone(folder: Path, server: Cohort) -> None:
-    """Its folder removed, beside others that stay, the model is unknown soon after."""
+    """The model is unknown soon after its folder was removed; other folders stay."""
     put(folder, "gone")
     server.wait_for("/models/gone")
     shutil.rmtree(folder / "gone")

@@ -17,7 +17,7 @@ for folder in /tmp /var/tmp '{ROOT}'; do
     mount --bind "$folder" "$folder"
     mount -o remount,bind,ro "$folder"
 done""".strip()
-"""What a shell does for a server that then finds no temporary folder."""
+"""Shell commands that leave a server without a temporary folder."""
 
 NOBODY = (
     *("setpriv", "--reuid=1000650000", "--clear-groups"),

@@ -1,4 +1,4 @@
-"""A server whose standard output and error take nothing: full, closed, or with nobody who reads."""
+"""A server whose standard output and error accept nothing: full, closed, or without a reader."""
 
 from __future__ import annotations
 

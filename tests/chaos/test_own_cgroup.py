@@ -29,7 +29,7 @@ LIMITS = {
 
 @pytest.fixture
 def groups(request: pytest.FixtureRequest) -> Iterator[list[Path]]:
-    """New groups inside those of this process, with limits; skipped where nobody may make them."""
+    """New groups inside those of this process, with limits; skipped if they cannot be made."""
     made: list[Path] = []
     try:
         for controller in ("memory", "cpu"):
@@ -56,7 +56,7 @@ def _enter(groups: list[Path]) -> tuple[str, ...]:
 def test_the_limits_of_its_own_group_are_seen(
     groups: list[Path], tmp_path: Path, cache: Path
 ) -> None:
-    """Half a core, and a quarter of what the group leaves the process, not the machine."""
+    """The server uses half a core, and a quarter of the memory that its group leaves it."""
     put(tmp_path / "models")
     with cohort(tmp_path / "models", tmp_path, under=_enter(groups), cache=cache) as server:
         scrape = Scrape(server.url)

@@ -21,13 +21,13 @@ ROLLOUTS = "times: {variants: {old: {version: 1, weight: 1}, new: {version: 2, w
 
 
 def rolled_back(server: Cohort) -> bool:
-    """Whether the variant `new` is."""
+    """Return True if the variant `new` is rolled back."""
     variants = httpx.get(server.url + "/models/times").json()["rollout"]["variants"]
     return any(one["rolled_back"] for one in variants if one["name"] == "new")
 
 
 def test_two_that_start_at_once_share_what_they_keep(models: Path, tmp_path: Path) -> None:
-    """Neither spoils the other's files, decisions are both's, and a killed one holds nothing."""
+    """Each keeps the other's files whole and follows its decisions; a killed one blocks nothing."""
     for version in (1, 2):
         put(models, version=version)
     (tmp_path / "rollouts.yaml").write_text(ROLLOUTS)

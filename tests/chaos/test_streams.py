@@ -1,4 +1,4 @@
-"""gRPC streams of a process that is told to stop."""
+"""gRPC streams of a process that is asked to stop."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ STREAMS = 4
 class Stream:
     """A stream that sends numbers as fast as it may, and checks each answer.
 
-    It is not one of grpc.aio: that tells of INTERNAL where a message is being sent as a call ends.
+    It does not use grpc.aio, which reports INTERNAL if a message is being sent when a call ends.
 
-    sent, answered: How many.
+    sent, answered: Numbers of messages.
     """
 
     def __init__(self, channel: grpc.Channel) -> None:

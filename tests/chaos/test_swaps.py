@@ -32,7 +32,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def check_out(root: Path, revision: int, version: int = 1) -> None:
-    """Bring a revision as git-sync does: files of its own, then the link."""
+    """Bring a revision as git-sync does: its files in a new folder, then the link."""
     worktree = root / f"worktrees/{revision}"
     put(worktree, "times", version)
     (worktree / "mapped").symlink_to(root / "mapped")
@@ -42,7 +42,7 @@ def check_out(root: Path, revision: int, version: int = 1) -> None:
 
 
 def write_config(root: Path, generation: int, *, version: int) -> None:
-    """Bring a config as the kubelet does: a folder of its own, then the link to it."""
+    """Bring a config as the kubelet does: a new folder, then the link to it."""
     folder = root / f"mapped/..generation-{generation}"
     folder.mkdir()
     (folder / "config.yaml").write_text(f"versions: [{version}]\n")
@@ -57,7 +57,7 @@ def server(root: Path, cache: Path) -> Iterator[Cohort]:
 
 
 def test_a_checkout_that_is_swapped_is_followed_without_a_gap(root: Path, server: Cohort) -> None:
-    """The same files at another place, and then other versions; also many swaps at once."""
+    """The same files may be at another place, then other versions; many swaps may come at once."""
     with callers(server) as heard:
         heard.more()
         check_out(root, 1)

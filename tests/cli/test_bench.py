@@ -1,4 +1,4 @@
-"""`cohort bench` over real servers, and its loops and figures by themselves."""
+"""`cohort bench` with real servers, and its loops and figures alone."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SHORT = ("--seconds", "0.5", "--warm-up", "0", "--json")
 
 
 class Turned(asyncio.SelectorEventLoop):
-    """An event loop whose clock is turned to what is due next once nothing else is to be done."""
+    """An event loop whose clock jumps to the next timer when no other work is left."""
 
     now = 1000.0
 
@@ -68,7 +68,7 @@ class Turning(selectors.DefaultSelector):
 
 
 def turned(loads: Callable[[], Coroutine[Any, Any, T]], monkeypatch: pytest.MonkeyPatch) -> T:
-    """Run loops of the benchmark on a clock of their own, however busy the machine is."""
+    """Run loops of the benchmark on a separate clock, however busy the machine is."""
     with asyncio.Runner(loop_factory=Turned) as runner:
         monkeypatch.setattr("cohort.cli.bench_command.loops.perf_counter", runner.get_loop().time)
         return runner.run(loads())
@@ -85,7 +85,7 @@ ASKED = {
     "loop": "open",
     "rate": 10.0,
 }
-"""What a report is of."""
+"""The request that a report describes."""
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def found(*arguments: str) -> dict[str, Any]:
     ],
 )
 def test_requests_over_http_are_answered(server: Cohort, options: tuple[str, ...]) -> None:
-    """In each form, in a closed and in an open loop."""
+    """Each form is answered in a closed and in an open loop."""
     report = found(server.url, *options)
     assert report["answered"] > 10
     assert report["failed"] == {}
@@ -138,14 +138,14 @@ def test_requests_over_http_are_answered(server: Cohort, options: tuple[str, ...
 
 @pytest.mark.parametrize("options", [(), ("--rate", "100"), ("--rows", "4", "--version", "1")])
 def test_requests_over_grpc_are_answered(server: Cohort, options: tuple[str, ...]) -> None:
-    """As over HTTP."""
+    """gRPC gives the same report as HTTP."""
     report = found(server.grpc, "--grpc", "--model", "iris", *options)
     assert report["answered"] > 10
     assert report["protocol"] == "gRPC"
 
 
 def test_the_version_that_is_named_is_asked(server: Cohort) -> None:
-    """Over both protocols, also where it is not the one that answers by itself."""
+    """Both protocols ask the named version, also if it is not the default one."""
     for where in ((server.url,), (server.grpc, "--grpc")):
         before = answered(server, "digits", "1")
         report = found(*where, "--model", "digits", "--version", "1")
@@ -154,14 +154,14 @@ def test_the_version_that_is_named_is_asked(server: Cohort) -> None:
 
 @pytest.mark.parametrize("shape", ["features", "=1,4", "features=1,x", "features=-1,4", ""])
 def test_a_shape_that_is_none_is_misuse(shape: str) -> None:
-    """It is said how one is written."""
+    """The message shows how to write a shape."""
     done = run("bench", "--model", "iris", "--shape", shape)
     assert done.exit_code == MISUSED
     assert "--shape must be NAME=SIZE,SIZE" in " ".join(done.stderr.split())
 
 
 def test_people_are_shown_a_histogram(server: Cohort) -> None:
-    """And what the figures are not."""
+    """The output also states the limits of the figures."""
     shown = ""
     for seconds in ("0.5", "5", "60"):
         if "█" not in shown:
@@ -188,7 +188,7 @@ def test_people_are_shown_a_histogram(server: Cohort) -> None:
 def test_what_cannot_be_asked_is_said_in_a_sentence(
     server: Cohort, options: tuple[str, ...], said: str
 ) -> None:
-    """Before anything is measured."""
+    """The error comes before anything is measured."""
     for where in ((server.url,), (server.grpc, "--grpc")):
         done = run("bench", *where, *options, *SHORT)
         assert done.exit_code == PROBLEMS
@@ -197,7 +197,7 @@ def test_what_cannot_be_asked_is_said_in_a_sentence(
 
 
 def test_a_server_that_hangs_up_is_an_error() -> None:
-    """In a sentence, although it describes its model."""
+    """The error is a sentence, although the server describes its model."""
 
     class HangsUp(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -218,7 +218,7 @@ def test_a_server_that_hangs_up_is_an_error() -> None:
 
 
 def test_what_the_server_refuses_is_counted_by_its_status() -> None:
-    """It is no answer, however fast it came."""
+    """A refusal does not count as an answer, however fast it came."""
     statuses = chain([200], repeat(503))
 
     class Refuses(BaseHTTPRequestHandler):
@@ -248,7 +248,7 @@ def test_what_the_server_refuses_is_counted_by_its_status() -> None:
 
 
 def test_ctrl_c_before_anything_is_asked_reports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is nothing to report; the status is the same."""
+    """There is no output, and the status is the same."""
 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -260,7 +260,7 @@ def test_ctrl_c_before_anything_is_asked_reports_nothing(monkeypatch: pytest.Mon
 
 
 def test_nothing_is_no_time_of_nothing() -> None:
-    """Where no answer came there is no percentile, and it is said."""
+    """Without answers there are no percentiles, and a warning reports it."""
     report = describe_outcome(ASKED, LoadOutcome(1.0))
     assert set(report["latency_ms"].values()) == {None}
     assert report["warnings"] == ["no request was answered; try more --seconds"]
@@ -272,7 +272,7 @@ def test_nothing_is_no_time_of_nothing() -> None:
 
 
 def test_nobody_there_is_an_error() -> None:
-    """Over both."""
+    """Both protocols report an error."""
     for options in ((), ("--grpc",)):
         done = run("bench", "127.0.0.1:1", "--model", "iris", *options, *SHORT)
         assert done.exit_code == PROBLEMS
@@ -280,7 +280,7 @@ def test_nobody_there_is_an_error() -> None:
 
 
 def test_the_other_protocols_port_is_named(server: Cohort) -> None:
-    """Where a server answers, and not in the language that it was asked in."""
+    """The error names the other port if a server answers in the other protocol."""
     done = run("bench", server.grpc, "--model", "iris", *SHORT)
     assert done.exit_code == PROBLEMS
     assert "use --grpc for a gRPC port" in " ".join(done.stderr.split())
@@ -298,7 +298,7 @@ def test_without_grpcio_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_ctrl_c_ends_it_with_a_report(server: Cohort) -> None:
-    """Of what was measured until then, and with the status of a program that was ended so."""
+    """The report has all results so far, and the exit status is that of an interrupted program."""
     before = answered(server, "iris", "1")
     with subprocess.Popen(
         [*quick_command(), "bench", server.url, "--model", "iris",
@@ -316,7 +316,7 @@ def test_ctrl_c_ends_it_with_a_report(server: Cohort) -> None:
 
 
 def answered(server: Cohort, model: str, version: str) -> float:
-    """How many requests for it the server has answered."""
+    """Return the number of requests for it that the server has answered."""
     text = server.get("/metrics").text
     return sum(
         sample.value
@@ -329,7 +329,7 @@ def answered(server: Cohort, model: str, version: str) -> float:
 
 @pytest.mark.parametrize("loop", ["open", "closed"])
 async def test_a_loop_that_is_ended_early_tells_what_it_saw(loop: str) -> None:
-    """One that is ended before anything counts tells nothing."""
+    """A loop returns its results so far when it ends early, except during its warm-up."""
     enough = asyncio.Event()
     asked = 0
 
@@ -364,7 +364,7 @@ async def test_a_loop_that_is_ended_early_tells_what_it_saw(loop: str) -> None:
 
 
 class Stalling:
-    """Answers one request at a time, the first in so many seconds and each other one in `later`."""
+    """Answers one request at a time, the first after `seconds` and each later one after `later`."""
 
     def __init__(self, seconds: float, later: float = 0.0) -> None:
         self.seconds, self.later = seconds, later
@@ -397,7 +397,7 @@ def test_an_open_loop_counts_what_those_waited_who_came_during_a_stall(
 
 
 def test_an_open_loop_asks_as_often_as_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether or not it is answered, as far as so many may wait; the rest is counted."""
+    """It sends at its rate, with or without answers; requests over the limit are counted."""
     monkeypatch.setattr("cohort.cli.bench_command.loops.MAX_IN_FLIGHT", 10)
 
     async def loads() -> tuple[LoadOutcome, LoadOutcome]:
@@ -411,7 +411,7 @@ def test_an_open_loop_asks_as_often_as_it_is_told(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_server_that_does_not_keep_up_is_said_not_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it answered in the time is its rate; those who came then are waited for."""
+    """Its rate counts answers within the time; requests still open are waited for."""
 
     async def loads() -> LoadOutcome:
         return await open_loop(Stalling(0.02, 0.02), rate=300, callers=1, seconds=0.5, warm_up=0)
@@ -442,7 +442,7 @@ def test_what_is_never_answered_is_not_waited_for(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_client_that_was_late_says_so() -> None:
-    """Compared with what the answers took."""
+    """Lateness is compared with the time that answers took."""
     outcome = LoadOutcome(1.0, 100, [0.010] * 100, [0.0] * 98 + [0.2] * 2)
     (warning,) = describe_outcome(ASKED, outcome)["warnings"]
     assert "200 ms late" in warning
@@ -453,7 +453,7 @@ def test_a_client_that_was_late_says_so() -> None:
 
 
 def test_what_may_be_wrong_with_the_figures_is_said() -> None:
-    """Each thing in a sentence: what was not answered in time, not sent, failed, and the client."""
+    """Sentences report late answers, unsent requests, failures, and a slow client."""
     outcome = LoadOutcome(
         10.0, 80, [0.01] * 100, [0.0] * 100, 2.5, Counter({"HTTP 500": 7}), not_sent=13, busy=0.9
     )
@@ -467,7 +467,7 @@ def test_what_may_be_wrong_with_the_figures_is_said() -> None:
 
 
 def test_the_warm_up_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor do failures count among the times."""
+    """Failures do not count among the times either."""
     answers = cycle(["", "HTTP 500"])
     answer = Stalling(0.01, 0.01)
     asked = 0
@@ -492,7 +492,7 @@ def test_the_warm_up_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(st.lists(st.floats(1e-6, 100), min_size=1))
 def test_all_that_was_counted_is_in_the_histogram(values: list[float]) -> None:
-    """Each in a bucket that ends above it, and not far above."""
+    """Each value is in a bucket that ends above it, and not far above."""
     ordered = sorted(values)
     buckets = histogram(ordered)
     assert sum(count for _, count in buckets) == len(values)
@@ -503,7 +503,7 @@ def test_all_that_was_counted_is_in_the_histogram(values: list[float]) -> None:
 
 
 def test_percentiles_are_values_that_were_seen() -> None:
-    """Of a hundred values, the ninety-ninth."""
+    """The p99 of a hundred values is the ninety-ninth."""
     hundred = [float(one) for one in range(1, 101)]
     assert [at(share, hundred) for share in (0.5, 0.9, 0.99)] == [50, 90, 99]
     assert at(0.5, []) is None

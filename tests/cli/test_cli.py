@@ -35,7 +35,7 @@ def run(*arguments: str, **environment: str) -> Result:
 
 
 def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The same in a process of its own."""
+    """Run the same in a separate process."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("COHORT_")}
     return subprocess.run(
         [sys.executable, *arguments],
@@ -49,7 +49,7 @@ def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
-    """What `cohort.process.serve` was called with; a stand-in, so that nothing is served."""
+    """The calls of `cohort.process.serve`, which is replaced so that no server starts."""
     calls: list[Settings] = []
     stand_in = ModuleType("cohort.process")
     stand_in.__path__ = import_module("cohort.process").__path__  # its modules are the real ones
@@ -86,7 +86,7 @@ def test_help_of_serve_shows_every_setting() -> None:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    """So that it comes at once: neither the runtime nor the web framework nor numpy is needed."""
+    """Help is fast, since it imports neither the runtime, the web framework nor numpy."""
     shown = start("-X", "importtime", "-m", "cohort", "--help")
     assert shown.returncode == 0
     imported = {line.rpartition("|")[2].strip() for line in shown.stderr.splitlines()}
@@ -109,14 +109,14 @@ def test_serving_imports_nothing_that_prepares_models() -> None:
 
 
 def test_version_is_shown() -> None:
-    """For reports of problems."""
+    """Reports of problems need it."""
     shown = run("--version")
     assert shown.exit_code == 0
     assert shown.output.startswith("cohort")
 
 
 def test_serve_takes_options_over_the_environment(served: list[Settings]) -> None:
-    """And the environment over the defaults."""
+    """Options override the environment, and the environment overrides the defaults."""
     done = run("serve", "--port", "9001", COHORT_PORT="9000", COHORT_HOST="::1", COHORT_MODELS="")
     assert done.exit_code == 0, done.output
     assert (served[0].port, served[0].host, served[0].grpc_port) == (9001, "::1", 8001)
@@ -133,7 +133,7 @@ def test_serve_refuses_wrong_settings(served: list[Settings]) -> None:
 
 
 def test_the_folder_may_stand_by_itself(served: list[Settings], models: Path) -> None:
-    """As most would write it, of serve and of check; but not twice."""
+    """`serve` and `check` accept the folder as an argument, but not twice."""
     assert run("serve", "/srv/models", COHORT_MODELS="elsewhere").exit_code == 0
     assert served[0].models == Path("/srv/models")
     assert run("check", str(models), "--no-open").exit_code == 0
@@ -143,7 +143,7 @@ def test_the_folder_may_stand_by_itself(served: list[Settings], models: Path) ->
 
 
 def test_misspelt_variable_is_a_warning(models: Path) -> None:
-    """It may belong to somebody else, so it stops nothing."""
+    """It may belong to another program, so it is only a warning."""
     done = run("check", "--models", str(models), "--no-open", COHORT_PROT="1")
     assert done.exit_code == 0
     assert "did you mean 'COHORT_PORT'?" in done.stderr
@@ -152,7 +152,7 @@ def test_misspelt_variable_is_a_warning(models: Path) -> None:
 def test_a_kubernetes_service_named_cohort_stops_no_command(
     models: Path, served: list[Settings]
 ) -> None:
-    """Its COHORT_PORT is an address. The default is used, and said once."""
+    """Its COHORT_PORT is an address; the default is used, with one warning."""
     address = "tcp://10.96.12.7:8000"
     for command in (["check", "--models", str(models), "--no-open"], ["serve"]):
         done = run(*command, COHORT_PORT=address, COHORT_SERVICE_PORT="8000")
@@ -174,7 +174,7 @@ def test_check_of_good_models_shows_them(models: Path) -> None:
 
 
 def test_check_names_state_that_does_not_fit(models: Path) -> None:
-    """What the model does not have, and a cache beside it, as a server would."""
+    """It names a missing input, and a cache next to the state, as a server would."""
     for name, config in (("a", "state: {q: y}"), ("b", "state: {x: y}\ncache: {max_mb: 1}")):
         onnx_models.save(onnx_models.identity(), models / name / "1/model.onnx")
         (models / name / "config.yaml").write_text(config + "\n")
@@ -243,7 +243,7 @@ def test_check_says_that_a_transform_was_not_loaded(models: Path) -> None:
 
 
 def test_check_tells_why_a_provider_is_not_active(models: Path) -> None:
-    """A fallback is no problem under `prefer`, but it is no secret either."""
+    """A fallback is not a problem under `prefer`, but it is reported."""
     (models / "mlp" / "config.yaml").write_text("providers: [coreml, cpu]")
     done = run("check", "--models", str(models))
     assert done.exit_code == 0
@@ -260,7 +260,7 @@ def on_a_terminal(columns: int, *arguments: str) -> list[str]:
     )  # fmt: skip
     os.close(shown_on)
     shown = b""
-    with suppress(OSError):  # how Linux says that nobody writes any more
+    with suppress(OSError):  # Linux reports a terminal without writers so
         while more := os.read(terminal, 1 << 16):
             shown += more
     os.close(terminal)
@@ -284,7 +284,7 @@ def test_check_keeps_its_columns_on_a_narrow_terminal(models: Path) -> None:
 
 
 def test_check_into_a_pipe_is_a_line_for_each_version(tmp_path: Path) -> None:
-    """Nothing is cut or folded, whatever it is called, so that grep finds it."""
+    """A line is not cut or folded, whatever the name, so that grep finds it."""
     name = "m" * 120
     onnx_models.save(onnx_models.mlp(), tmp_path / name / "1" / "model.onnx")
     shown = run("check", "--models", str(tmp_path)).stdout
@@ -293,7 +293,7 @@ def test_check_into_a_pipe_is_a_line_for_each_version(tmp_path: Path) -> None:
 
 
 def test_check_finds_every_problem(models: Path) -> None:
-    """Of the folder, the configs and the models, each on a line with its file and key."""
+    """It finds problems of the folder, configs and models, each on a line with its file and key."""
     (models / "mlp" / "config.yaml").write_text("timeout: 3\nbatching: {max_batch_size: x}")
     (models / "broken" / "1").mkdir(parents=True)
     (models / "broken" / "1" / "model.onnx").write_bytes(b"not a model")
@@ -312,7 +312,7 @@ def test_check_finds_every_problem(models: Path) -> None:
 
 
 def test_check_mentions_configs_that_are_not_read(models: Path) -> None:
-    """Under another ending, and in a version's folder; the second is no problem: many have one."""
+    """A wrong ending is a problem; a config in a version's folder is only mentioned."""
     (models / "mlp" / "config.yaml").rename(models / "mlp" / "1" / "config.yaml")
     models.with_name("rollouts.yml").touch()
     found = run("check", "--no-open", "--models", str(models))
@@ -324,7 +324,7 @@ def test_check_mentions_configs_that_are_not_read(models: Path) -> None:
 
 
 def test_check_says_why_no_input_is_padded(models: Path) -> None:
-    """Whose name the config may have wrong: the model serves all the same."""
+    """The config may misspell the input's name; the model still serves."""
     (models / "mlp" / "config.yaml").write_text("batching: {pad: {input_idz: {axis: 1}}}")
     found = run("check", "--models", str(models))
     assert "mlp/1: padding is off: input 'input_idz' not found\n" in found.stdout
@@ -332,7 +332,7 @@ def test_check_says_why_no_input_is_padded(models: Path) -> None:
 
 
 def test_check_says_why_requests_run_one_by_one(models: Path) -> None:
-    """As the graph shows; without opening, as the manifest has it; not where that is wanted."""
+    """It reports what the graph shows, and without opening what the manifest states."""
     folder = models / "mlp" / "1"
     assert "one by one" not in run("check", "--models", str(models)).stdout
     onnx_models.save(onnx_models.rows_sum(), folder / "model.onnx")
@@ -360,7 +360,7 @@ def test_check_compares_a_version_with_its_manifest(models: Path) -> None:
 
 
 def test_check_opens_nothing_when_told(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a machine that has the files and not the memory."""
+    """A machine may have the files but not the memory to open them."""
 
     def open_session(*_: Any, **__: Any) -> None:
         pytest.fail("opened")
@@ -379,7 +379,7 @@ def test_check_of_an_empty_or_missing_folder_is_a_problem(tmp_path: Path) -> Non
 
 
 def test_exit_codes_of_the_process(models: Path) -> None:
-    """0 in order, 1 with problems, 2 misused: what a deployment asks for."""
+    """A deployment reads 0 as success, 1 as problems and 2 as misuse."""
     assert run_command("check", "--no-open", "--models", models).returncode == 0
     (models / "mlp" / "config.yaml").write_text("a: 1")
     bad = run_command("check", "--models", models)
@@ -435,7 +435,7 @@ def test_profile_shows_what_a_server_would_choose(tmp_path: Path) -> None:
 def test_profile_says_what_the_graph_proves(
     made: Callable[[], onnx.ModelProto], said: list[str], tmp_path: Path
 ) -> None:
-    """With the inputs whose rows are along another axis, or what to do to batch."""
+    """It names inputs whose rows are along another axis, or states what to do to batch."""
     onnx_models.save(made(), tmp_path / "models/m/1/model.onnx")
     shown = run("profile", "m", "--models", str(tmp_path / "models"), "--cache", str(tmp_path))
     assert f"Rows, from the graph: {said[0]}" in shown.output
@@ -443,7 +443,7 @@ def test_profile_says_what_the_graph_proves(
 
 
 def test_profile_names_what_differs_from_a_kept_one(models: Path, tmp_path: Path) -> None:
-    """A changed config asks for another measurement, and the command says so."""
+    """A changed config needs another measurement, and the command reports it."""
     given = ("profile", "mlp", "--models", str(models), "--cache", str(tmp_path / "cache"))
     run(*given)
     (models / "mlp" / "config.yaml").write_text("{providers: [cpu], batching: {trust: true}}")
@@ -466,17 +466,17 @@ def test_profile_names_what_differs_from_a_kept_one(models: Path, tmp_path: Path
 def test_profile_says_whether_bits_are_those_of_a_lone_answer(
     tmp_path: Path, model: str, promise: bool, words: str
 ) -> None:
-    """And what a promise of it costs, where larger batches are any faster."""
+    """It also reports the cost of that promise, if larger batches are faster."""
     folder, cache = tmp_path / "models", str(tmp_path / "cache")
     onnx_models.save(ROUNDINGS[model].model(), folder / "m/1/model.onnx")
     config = f"{{batching: {{exact: {str(promise).lower()}}}, session: {{intra_op_threads: 1}}}}"
     (folder / "m/config.yaml").write_text(config)
     output = run("profile", "m", "--models", str(folder), "--cache", cache).output
-    assert words in output or "larger batches are no faster here" in output
+    assert words in output or "larger batches are not faster here" in output
 
 
 def test_profile_in_json_has_these_fields(models: Path, tmp_path: Path) -> None:
-    """Machines can rely on them; `profile` is what a server says of the version."""
+    """Programs can rely on them; `profile` is a server's description of the version."""
     cache = str(tmp_path / "cache")
     given = ("profile", "mlp", "--version", "1", "--models", str(models), "--cache", cache)
     described = json.loads(run(*given, "--json").stdout)
@@ -546,7 +546,7 @@ def test_profile_draws_bars_that_any_encoding_can_write(tmp_path: Path) -> None:
 def test_check_says_what_a_server_would_do_with_a_config(
     tmp_path: Path, model: str, config: str, words: str
 ) -> None:
-    """Before one does: that a promise costs batching, and that an example does not fit."""
+    """It reports that a promise costs batching, and that an example does not fit."""
     onnx_models.save(ROUNDINGS[model].model(), tmp_path / "m/1/model.onnx")
     (tmp_path / "m/config.yaml").write_text(config)
     output = run("check", "--models", str(tmp_path)).output
@@ -554,7 +554,7 @@ def test_check_says_what_a_server_would_do_with_a_config(
 
 
 def test_check_and_profile_say_for_which_examples_rows_are_independent(tmp_path: Path) -> None:
-    """And why not for the others; a single example has no number."""
+    """Both report the reason for the other examples; a single example has no number."""
     heard = BROUGHT["heard"]
     onnx_models.save(heard.model(), tmp_path / "m/1/model.onnx")
     short = "{sound: {shape: [1, 4]}, state: {shape: [2, 1, 8]}, rate: 8}"
@@ -570,7 +570,7 @@ def test_check_and_profile_say_for_which_examples_rows_are_independent(tmp_path:
 
 
 def test_check_warns_where_callers_may_change_each_others_answers(tmp_path: Path) -> None:
-    """By the word of the config, against the graph."""
+    """They may if the config trusts rows against the graph."""
     onnx_models.save(onnx_models.normalized_over_rows(), tmp_path / "m/1/model.onnx")
     (tmp_path / "m/config.yaml").write_text("batching: {trust: refuted}")
     output = " ".join(run("check", "--models", str(tmp_path)).output.split())

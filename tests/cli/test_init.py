@@ -48,7 +48,7 @@ def schema_named_by(file: Path) -> Path:
 
 
 def test_a_model_is_copied_with_all_its_files(models: Path, exported: Path) -> None:
-    """What it refers to as well, so that it opens."""
+    """The files that it refers to are copied as well, so it opens."""
     done = run("init", "mine", str(exported), "--models", str(models))
     assert done.exit_code == 0
     assert "my.onnx as model.onnx, my.onnx.data" in done.stdout
@@ -57,7 +57,7 @@ def test_a_model_is_copied_with_all_its_files(models: Path, exported: Path) -> N
 
 
 def test_without_a_file_there_is_a_place_for_one(models: Path, exported: Path) -> None:
-    """Which the same command fills later."""
+    """The same command fills it later."""
     assert run("init", "mine", "--models", str(models)).exit_code == 0
     assert not any((models / "mine" / "1").iterdir())
     assert run("init", "mine", str(exported), "--models", str(models)).exit_code == 0
@@ -65,7 +65,7 @@ def test_without_a_file_there_is_a_place_for_one(models: Path, exported: Path) -
 
 
 def test_the_config_says_nothing_yet_and_names_its_schema(models: Path) -> None:
-    """A file that is there for whoever opens it, in a folder that is not taken for a model."""
+    """The new folder has a config without settings and is not taken for a model."""
     run("init", "mine", "--models", str(models))
     config = models / "mine" / "config.yaml"
     assert load_model_config(config.parent) == ModelConfig()
@@ -74,7 +74,7 @@ def test_the_config_says_nothing_yet_and_names_its_schema(models: Path) -> None:
 
 
 def test_nothing_is_overwritten(models: Path, exported: Path) -> None:
-    """Neither a config nor a version; another version is made."""
+    """A config or version is not replaced; another version is added."""
     run("init", "mine", str(exported), "--models", str(models))
     config = models / "mine" / "config.yaml"
     config.write_text("timeout_ms: 1\n")
@@ -102,7 +102,7 @@ def test_nothing_is_overwritten(models: Path, exported: Path) -> None:
 def test_a_mistake_is_told_and_nothing_is_made(
     models: Path, arguments: list[str], said: str
 ) -> None:
-    """In a sentence that says what to do."""
+    """The message states what to do."""
     done = run("init", *arguments, "--models", str(models))
     assert done.exit_code == PROBLEMS
     assert said in done.stderr
@@ -119,7 +119,7 @@ def test_weights_that_are_missing_are_named(models: Path, exported: Path) -> Non
 
 
 def test_what_is_linked_is_copied(models: Path, exported: Path) -> None:
-    """As in the cache of a model hub, which links to files under other names."""
+    """The cache of a model hub links to files under other names."""
     blobs = exported.parent / "blobs"
     blobs.mkdir()
     for number, file in enumerate((exported, exported.with_name("my.onnx.data"))):

@@ -1,4 +1,4 @@
-"""`cohort init` takes along what `cohort convert` wrote beside a model, and a file of labels."""
+"""`cohort init` copies the files that `cohort convert` wrote next to a model, and a label file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def converted(tmp_path: Path) -> Path:
 
 
 def test_sentences_are_served_by_one_command(converted: Path, tmp_path: Path) -> None:
-    """Over each API, a text is answered by a label."""
+    """Every API answers a text with a label."""
     models = tmp_path / "models"
     done = run("init", "mood", str(converted), "--models", str(models))
     assert done.exit_code == 0, done.output
@@ -65,7 +65,7 @@ def test_sentences_are_served_by_one_command(converted: Path, tmp_path: Path) ->
 
 
 def test_labels_go_to_the_output_that_fits(tmp_path: Path) -> None:
-    """By the number of its columns; where none has as many, the command says both numbers."""
+    """The number of columns decides; if no output fits, the command reports both numbers."""
     file = onnx_models.save(onnx_models.mlp(), tmp_path / "mlp.onnx")
     labels = tmp_path / "names.txt"
     labels.write_text("a\nb\nc\n")
@@ -82,7 +82,7 @@ def test_labels_go_to_the_output_that_fits(tmp_path: Path) -> None:
 
 
 def test_what_the_config_names_must_be_there(converted: Path, tmp_path: Path) -> None:
-    """Nothing is copied otherwise."""
+    """Otherwise no file is copied."""
     converted.with_name("tokenizer.json").unlink()
     done = run("init", "mood", str(converted), "--models", str(tmp_path / "models"))
     assert "names tokenizer.json, which is not in the same folder" in done.output

@@ -1,4 +1,4 @@
-"""`cohort key new`, and what `cohort check` says of the files of keys."""
+"""`cohort key new`, and the reports of `cohort check` on the files of keys."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_key_is_on_the_first_line_and_its_entry_below() -> None:
 
 
 def test_options_go_into_the_entry() -> None:
-    """Whatever the names look like to YAML."""
+    """Names are quoted if YAML would read them as other types."""
     options = ["--model", "iris", "--model", "true", "--rate", "1000000", "--concurrency", "10"]
     options += ["--priority", "-1"]
     key, *entry = run("key", "new", "123", *options).stdout.splitlines()
@@ -46,7 +46,7 @@ def test_options_go_into_the_entry() -> None:
     ],
 )
 def test_a_wrong_entry_prints_no_key(arguments: list[str], said: str) -> None:
-    """But what is wrong, for which the file would be refused."""
+    """The error names the mistake for which the file would be refused."""
     result = run("key", "new", *arguments)
     assert result.exit_code == MISUSED
     assert not result.stdout
@@ -54,7 +54,7 @@ def test_a_wrong_entry_prints_no_key(arguments: list[str], said: str) -> None:
 
 
 def test_check_reads_the_file_of_keys(tmp_path: Path) -> None:
-    """What is wrong in it, and the models that are not there."""
+    """It reports mistakes in the file, and models that do not exist."""
     models, file = tmp_path / "models", tmp_path / "keys.yaml"
     onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
     check = ("check", "--no-open", "--models", str(models), "--api-keys", str(file))
@@ -69,7 +69,7 @@ def test_check_reads_the_file_of_keys(tmp_path: Path) -> None:
 
 
 def test_check_reads_the_keys_of_an_issuer(tmp_path: Path) -> None:
-    """And says so where there are none for an entry that needs them."""
+    """It also reports a missing file of keys if an entry needs one."""
     models, file, jwks_file = tmp_path / "models", tmp_path / "keys.yaml", tmp_path / "jwks.json"
     onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
     file.write_text('- {name: staff, subject: "*"}')

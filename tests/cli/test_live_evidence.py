@@ -1,4 +1,4 @@
-"""What `cohort rollout --url` makes of servers that are odd, slow or hostile."""
+"""`cohort rollout --url` with servers that are odd, slow or hostile."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_what_a_server_describes_is_read() -> None:
 
 
 def test_why_batching_is_lost_is_read_without_what_moves_a_cursor() -> None:
-    """An operator's name may have anything; an earlier server says nothing of it."""
+    """Names of operators are escaped, and an earlier server without the field is read."""
     canary = CANARY | {"batching_lost": "a\x1b[31mb"}
     with serving(lambda caller: caller.sendall(body_of(variants=[CANARY, canary]))) as url:
         earlier, later = fetch_evidence(url, "digits")["variants"]
@@ -93,7 +93,7 @@ def test_why_batching_is_lost_is_read_without_what_moves_a_cursor() -> None:
     ids=lambda answer: repr(answer[-20:]),
 )
 def test_what_is_no_answer_of_cohort_is_told_in_a_sentence(answer: bytes) -> None:
-    """Nothing of it gets to the terminal."""
+    """No part of the answer reaches the terminal."""
     with (
         serving(lambda caller: caller.sendall(answer)) as url,
         pytest.raises(EvidenceUnavailable) as refused,
@@ -103,7 +103,7 @@ def test_what_is_no_answer_of_cohort_is_told_in_a_sentence(answer: bytes) -> Non
 
 
 def test_a_redirect_is_not_followed() -> None:
-    """Nor is its body read."""
+    """Its body is not read either."""
     answer = b"HTTP/1.1 301 x\r\nlocation: http://127.0.0.1:9/\r\n\r\n"
     with (
         serving(lambda caller: caller.sendall(answer)) as url,
@@ -114,7 +114,7 @@ def test_a_redirect_is_not_followed() -> None:
 
 @pytest.mark.parametrize("begun", [b"HTTP/1.1 200 OK\r\nx: ", OK])
 def test_an_answer_that_drips_is_given_up(begun: bytes) -> None:
-    """In its head or its body: each byte comes in time, and the last never does."""
+    """Each byte of the head or body comes in time, but the last one never comes."""
     over = Event()
 
     def drip(caller: socket) -> None:
@@ -129,14 +129,14 @@ def test_an_answer_that_drips_is_given_up(begun: bytes) -> None:
 
 
 def test_spaces_around_a_key_are_no_part_of_it() -> None:
-    """As a file or a paste leaves them."""
+    """A file or a paste may add them."""
     with serving(lambda caller: caller.sendall(body_of())) as url:
         assert fetch_evidence(url, "digits", " a-key\n")
 
 
 @pytest.mark.parametrize("key", ["se\ncret", "se\x00cret", "sécret"])
 def test_a_key_that_no_header_takes_is_not_shown(key: str) -> None:
-    """The sentence says where it is from."""
+    """The error names the variable that holds the key."""
     with pytest.raises(EvidenceUnavailable, match="COHORT_API_KEY") as refused:
         fetch_evidence("http://127.0.0.1:9", "digits", key)
     assert "cret" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""`cohort rollout`: edits of the operator's file, and what is said about them."""
+"""`cohort rollout`: edits of the operator's file, and reports on them."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ class Workspace:
         return CliRunner().invoke(cli, arguments, env=environment, prog_name="cohort")
 
     def done(self, *arguments: str) -> str:
-        """What a command says that must succeed."""
+        """Return the output of a command that must succeed."""
         result = self.run(*arguments)
         assert result.exit_code == 0, result.output
         return result.output
 
     def refused(self, *arguments: str) -> str:
-        """What a command says that must change nothing."""
+        """Return the output of a command that must fail and change nothing."""
         before = self.file.read_bytes()
         result = self.run(*arguments)
         assert result.exit_code == 1, result.output
@@ -87,13 +87,13 @@ class Workspace:
         return result.output
 
     def weights(self, model: str) -> dict[str, float]:
-        """Those in the file."""
+        """Return the weights in the file."""
         variants = RolloutsFile.read(self.file).configs[model].rollout.variants
         return {name: one.weight for name, one in variants.items()}
 
     @property
     def changed(self) -> list[tuple[str, str]]:
-        """Lines that differ from FILE, where there are as many."""
+        """Pairs of lines that differ from FILE; both must have as many lines."""
         pairs = zip(FILE.splitlines(), self.file.read_text().splitlines(), strict=True)
         return [(old, new) for old, new in pairs if old != new]
 
@@ -132,7 +132,7 @@ def test_set_says_what_changes_and_whom_it_moves(workspace: Workspace) -> None:
 
 
 def test_a_new_variant_stands_after_the_others_as_they_are_written(workspace: Workspace) -> None:
-    """Before the blank line and comments that follow; in a flow map, in it."""
+    """It goes before the blank line and comments that follow, or into a flow map."""
     workspace.done("set", "digits", "third=2.5", "--version", "third=2")
     assert (
         "        canary: {version: 2, weight: 1}\n        third: {version: 2, weight: 2.5}\n\n"
@@ -145,7 +145,7 @@ def test_a_new_variant_stands_after_the_others_as_they_are_written(workspace: Wo
 
 
 def test_the_first_rollout_makes_the_file(workspace: Workspace) -> None:
-    """And one for another model goes to the file's end, after its comments."""
+    """A rollout of another model goes to the file's end, after its comments."""
     workspace.file.unlink()
     arguments = ["stable=99", "canary=1", "--version", "stable=1", "--version", "canary=2"]
     said = workspace.done("set", "digits", *arguments)
@@ -183,7 +183,7 @@ def test_promote_leaves_one_variant(workspace: Workspace) -> None:
 
 
 def test_a_variant_that_was_rolled_back_is_not_promoted(workspace: Workspace) -> None:
-    """Unless the operator clears that first."""
+    """It can be promoted once the operator clears the rollback."""
     workspace.state.record("digits", Decision.now(2, "errors", "4 % of 900"))
     assert "rollout clear digits canary" in workspace.refused("promote", "digits", "canary")
     workspace.done("clear", "digits")
@@ -191,7 +191,7 @@ def test_a_variant_that_was_rolled_back_is_not_promoted(workspace: Workspace) ->
 
 
 def test_abort_gives_the_callers_to_the_baseline(workspace: Workspace) -> None:
-    """Whose weight grows by what the others had."""
+    """The baseline's weight grows by the weights of the others."""
     assert "move from canary to stable" in workspace.done("abort", "digits")
     assert [new.strip() for _, new in workspace.changed] == [
         "'stable': {version: 1, weight: 100}  # good old",
@@ -224,12 +224,12 @@ def test_shares_can_be_given_in_percent(workspace: Workspace) -> None:
 def test_shares_that_cannot_be_are_refused(
     workspace: Workspace, arguments: list[str], problem: str
 ) -> None:
-    """With what they add up to."""
+    """The refusal contains the sum of the shares."""
     assert problem in workspace.refused("set", "digits", *arguments)
 
 
 def test_first_shares_that_cannot_be_are_refused(workspace: Workspace) -> None:
-    """By what is wrong first: their sum, or the versions that they need."""
+    """The refusal reports the first mistake: the sum, or versions that are missing."""
     (workspace.folder / "models/roses/1").mkdir(parents=True)
     more = workspace.refused("set", "roses", "a=150%", "--version", "a=1")
     assert "must be 0 % to 100 % in all, got 150 %" in more
@@ -245,7 +245,7 @@ def test_a_model_that_only_the_file_knows_is_suggested(workspace: Workspace) -> 
 
 
 def test_a_version_that_is_not_there_is_refused(workspace: Workspace) -> None:
-    """With those that are; an operator's machine without the models is not asked."""
+    """The error lists available versions; a machine without the models skips the check."""
     said = " ".join(workspace.refused("set", "digits", "canary=1", "--version", "canary=7").split())
     assert "version 7 of canary not found in" in said
     assert "available: 1, 2" in said
@@ -266,7 +266,7 @@ digits:
 
 
 def test_a_ramp_is_shown_and_ends_by_promote_and_abort(workspace: Workspace) -> None:
-    """Its share cannot be set beside it; clearing a rollback begins it again."""
+    """Its share cannot be set next to it; clearing a rollback restarts it."""
     workspace.file.write_text(RAMPED)
     key = parse_rollouts(RAMPED, "rollouts.yaml")["digits"].rollout.ramp_key
     workspace.state.move_ramp("digits", key, RampProgress(1, 1, 720.0))
@@ -308,7 +308,7 @@ def test_clear_ends_rollbacks_in_the_state_folder_only(workspace: Workspace) -> 
 
 
 def test_status_shows_variants_and_what_was_decided(workspace: Workspace) -> None:
-    """From the file and the state folder, without a server."""
+    """The file and the state folder suffice; no server is needed."""
     workspace.state.record("digits", Decision(2, "errors", "4 % of 900", "2026-05-01T10:00:00.000"))
     said = workspace.done("status", "digits")
     for words in (
@@ -329,7 +329,7 @@ def test_status_shows_variants_and_what_was_decided(workspace: Workspace) -> Non
 def test_status_shows_evidence_with_the_limit_it_is_held_against(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Both to base 10, as in metrics; with how many requests `min_requests` is short of."""
+    """Both numbers are to base 10, as in metrics; few requests are compared with `min_requests`."""
     seen = {"rate": 0.04, "requests": 900, "log_e": -2.1, "threshold": 4.2}
     canary = {
         "name": "canary", "version": 2, "ready": True, "share": 0.01, "batching_lost": "",
@@ -367,7 +367,7 @@ BASELINE = {"baseline_rate": 0.01, "baseline_requests": 5000}
 
 
 def test_a_dry_run_writes_nothing(workspace: Workspace) -> None:
-    """Neither do commands with nothing to change."""
+    """Commands with nothing to change do not write either."""
     for arguments in (
         ["set", "digits", "canary=50", "--dry-run"],
         ["promote", "digits", "canary", "--dry-run"],
@@ -409,13 +409,13 @@ def test_a_dry_run_writes_nothing(workspace: Workspace) -> None:
 def test_what_cannot_be_is_refused_with_the_word_that_is_wrong(
     workspace: Workspace, arguments: list[str], said: str
 ) -> None:
-    """By the server's own checks, before anything is written."""
+    """The server's own checks run before anything is written."""
     assert said in workspace.refused(*arguments)
 
 
 @pytest.mark.parametrize("argument", ["canary", "canary=", "=1", "canary=much", "canary=nan"])
 def test_a_weight_that_is_none_is_misuse(workspace: Workspace, argument: str) -> None:
-    """As click has it: exit code 2."""
+    """Click ends with exit code 2."""
     assert workspace.run("set", "digits", argument).exit_code == 2
 
 
@@ -424,7 +424,7 @@ def test_a_weight_that_is_none_is_misuse(workspace: Workspace, argument: str) ->
     [["set", "digits", "a=1"], ["promote", "digits", "a"], ["abort", "digits"], ["status"]],
 )
 def test_a_broken_file_is_refused_whole(workspace: Workspace, arguments: list[str]) -> None:
-    """With the key named."""
+    """The error names the key."""
     workspace.file.write_text("digits: {variants: {a: {version: 1, wieght: 1}}}\n")
     said = workspace.refused(*arguments)
     assert "digits.variants.a: unknown key 'wieght'" in said
@@ -432,7 +432,7 @@ def test_a_broken_file_is_refused_whole(workspace: Workspace, arguments: list[st
 
 
 def test_what_an_alias_shares_is_not_edited(workspace: Workspace) -> None:
-    """It would change another model, too."""
+    """An edit would change another model as well."""
     workspace.file.write_text(
         "digits: &one {variants: {a: {version: 1, weight: 1}, b: {version: 2, weight: 1}}}\n"
         "iris: *one\n"
@@ -441,7 +441,7 @@ def test_what_an_alias_shares_is_not_edited(workspace: Workspace) -> None:
 
 
 def test_the_file_keeps_its_bits_its_link_and_its_line_ends(workspace: Workspace) -> None:
-    """What is written beside is renamed to where the file really lies."""
+    """The new file is renamed to the path that the link points to."""
     real = workspace.folder / "real.yaml"
     real.write_bytes(FILE.replace("\n", "\r\n").encode())
     real.chmod(0o640)
@@ -456,7 +456,7 @@ def test_the_file_keeps_its_bits_its_link_and_its_line_ends(workspace: Workspace
 
 
 def test_an_edit_between_reading_and_writing_is_not_lost(workspace: Workspace) -> None:
-    """The later of two operators is told."""
+    """The later of two operators gets an error."""
     file = RolloutsFile.read(workspace.file)
     workspace.done("set", "digits", "canary=2")
     with pytest.raises(ConfigInvalid, match="changed by another program"):
@@ -477,13 +477,13 @@ def test_a_rollout_ends_where_its_version_answers_without_one(workspace: Workspa
 
 
 def test_a_version_that_is_not_on_disk_is_a_warning(workspace: Workspace) -> None:
-    """Where the file named it before: it may be on its way."""
+    """If the file named the version before, it may still arrive."""
     workspace.file.write_text(FILE.replace("canary: {version: 2", "canary: {version: 7"))
     assert "Warning: version 7 not found in" in workspace.done("set", "digits", "canary=2")
 
 
 def test_a_variant_that_takes_other_inputs_is_a_warning(workspace: Workspace) -> None:
-    """By the command that begins with it, and by `check`; not where the config allows it."""
+    """The command that begins with it and `check` warn, unless the config allows it."""
     models = workspace.folder / "models"
     for version, model in enumerate([onnx_models.gather(), onnx_models.mlp()], 1):
         onnx_models.save(model, models / "digits" / str(version) / "model.onnx")
@@ -499,7 +499,7 @@ def test_a_variant_that_takes_other_inputs_is_a_warning(workspace: Workspace) ->
 def test_what_rests_on_decisions_stops_where_they_cannot_be_read(
     workspace: Workspace, command: tuple[str, ...]
 ) -> None:
-    """Else a version that was rolled back would be promoted."""
+    """Otherwise a rolled-back version could be promoted."""
     (workspace.folder / "state").rmdir()
     (workspace.folder / "state").symlink_to("state")  # a link that leads nowhere but to itself
     result = workspace.run(*command)
@@ -509,7 +509,7 @@ def test_what_rests_on_decisions_stops_where_they_cannot_be_read(
 
 
 def test_an_odd_address_is_told_in_a_sentence(workspace: Workspace) -> None:
-    """A port that is no number, to begin with."""
+    """A port that is not a number is one such address."""
     result = workspace.run("status", "digits", "--url", "http://localhost:80x")
     assert result.exit_code == 1
     assert "http://localhost:80x cannot be reached" in result.output
@@ -517,7 +517,7 @@ def test_an_odd_address_is_told_in_a_sentence(workspace: Workspace) -> None:
 
 @pytest.mark.parametrize("name", ["digits/", "digits/1", ".", ".."])
 def test_a_path_is_no_model(workspace: Workspace, name: str) -> None:
-    """As a shell completes it, for one."""
+    """A shell's completion can produce one."""
     result = workspace.run("set", name, "stable=1", "--version", "stable=1")
     assert result.exit_code == 1
     assert "not found in" in result.output
@@ -536,7 +536,7 @@ def test_a_path_is_no_model(workspace: Workspace, name: str) -> None:
 def test_what_can_be_read_in_two_ways_is_refused(
     workspace: Workspace, arguments: list[str], said: str
 ) -> None:
-    """Two numbers for one variant, and digits of other scripts."""
+    """Two numbers for one variant are refused, and so are digits of other scripts."""
     result = workspace.run("set", "digits", *arguments)
     assert result.exit_code == 2
     assert said in " ".join(result.output.replace("│", "").split())
@@ -545,7 +545,7 @@ def test_what_can_be_read_in_two_ways_is_refused(
 
 @pytest.mark.parametrize("more", [[], ["--version", "canary=2"]])
 def test_a_first_rollout_by_shares_says_what_to_type(workspace: Workspace, more: list[str]) -> None:
-    """In full; typed so, it is taken."""
+    """The error has the full command, which then works."""
     (workspace.folder / "models/mine/1").mkdir(parents=True)
     (workspace.folder / "models/mine/2").mkdir()
     said = workspace.refused("set", "mine", "canary=5%", *more)
@@ -559,7 +559,7 @@ def test_a_first_rollout_by_shares_says_what_to_type(workspace: Workspace, more:
 def test_without_a_state_folder_it_is_not_known_what_is_rolled_back(
     workspace: Workspace, command: tuple[str, ...]
 ) -> None:
-    """So nothing is promoted, nothing is said to be clear, and status warns."""
+    """So nothing is promoted, nothing is reported as clear, and status warns."""
     (workspace.folder / "state").rmdir()
     said = " ".join(workspace.refused(*command).split())
     assert "no state folder at" in said
@@ -568,7 +568,7 @@ def test_without_a_state_folder_it_is_not_known_what_is_rolled_back(
 
 
 class Stub(NamedTuple):
-    """A server's address, the keys that it takes (all, where there are none), and those it got."""
+    """A server's address, the keys that it accepts (empty: all), and the keys that it received."""
 
     url: str
     takes: list[str]
@@ -609,7 +609,7 @@ def server() -> Iterator[Stub]:
 def test_a_server_is_believed_before_a_folder_of_this_machine(
     workspace: Workspace, server: Stub
 ) -> None:
-    """Its shares are shown, what it rolled back is not promoted, and the difference is told."""
+    """Its shares are shown, its rollback prevents a promotion, and the difference is reported."""
     result = workspace.run("status", "digits", "--url", server.url)
     assert "is this the servers' folder?" in " ".join(result.stderr.split())
     said = result.output
@@ -645,12 +645,12 @@ def test_a_server_is_believed_before_a_folder_of_this_machine(
 def test_how_far_a_ramp_is_is_read_from_a_server(
     ramp: dict[str, object] | None, progress: tuple[int, int, float]
 ) -> None:
-    """Counted from 0 here, from 1 there; one that is over is past its last step."""
+    """Steps count from 0 here and from 1 there; a finished ramp is past its last step."""
     assert progress_of({"ramp": ramp}) == RampProgress(*progress)
 
 
 def test_a_clear_that_cannot_be_written_is_told(workspace: Workspace) -> None:
-    """Nothing is said to be cleared."""
+    """The command does not report a clear."""
     (workspace.folder / "state/rollouts/digits/2.json").mkdir(parents=True)
     refused = workspace.refused("clear", "digits")
     assert "cannot be written" in refused
@@ -670,7 +670,7 @@ def test_a_rollout_of_a_model_that_is_not_on_disk_is_not_ended(workspace: Worksp
 def test_a_server_that_asks_for_keys_is_sent_one(
     workspace: Workspace, server: Stub, command: tuple[str, ...]
 ) -> None:
-    """From an option or the environment; without one the sentence says where it belongs."""
+    """The key is from an option or the environment; an error without a key names the variable."""
     workspace.state.record("digits", Decision.now(2, "errors", "4 % of 900"))
     server.takes.append("a-key")
     asked = (*command, "--url", server.url)

@@ -1,4 +1,4 @@
-"""The parent that stands where systemd would."""
+"""The parent process, which does the work of systemd."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def test_a_server_that_hangs_before_it_has_started_is_killed() -> None:
-    """It never gave a sign of life: whoever restarts the container has to learn of it."""
+    """It gave no sign of life, so the parent exits with the signal's status."""
     done = subprocess.run(
         [sys.executable, "-c", HANGS_AT_ITS_START],
         cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False,

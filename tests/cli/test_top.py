@@ -34,7 +34,7 @@ ROW = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Cohort]:
-    """A server that nobody else asks."""
+    """A server without other callers."""
     with cohort(MODELS, tmp_path) as started:
         yield started
 
@@ -52,7 +52,7 @@ def test_it_counts_what_the_server_does(server: Cohort) -> None:
 
 
 def test_its_numbers_are_those_of_the_metrics(server: Cohort) -> None:
-    """Of each version: responses by code, how long they took, and the rows of runs."""
+    """Each version has responses by code, their durations, and the rows of runs."""
     for rows in (1, 2, 3):
         body = {"inputs": {"features": ROW["inputs"]["features"] * rows}}
         httpx.post(f"{server.url}/models/iris/predict", json=body).raise_for_status()
@@ -95,7 +95,7 @@ def test_in_a_terminal_it_goes_on_until_ctrl_c(server: Cohort) -> None:
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "ftp://x", "http://", "nowhere.invalid"])
 def test_a_server_that_is_not_there_is_named(url: str) -> None:
-    """In one sentence."""
+    """The error is one sentence."""
     done = run("top", "--once", url)
     assert done.exit_code == PROBLEMS
     assert done.stderr.startswith("Error: ")
@@ -103,7 +103,7 @@ def test_a_server_that_is_not_there_is_named(url: str) -> None:
 
 
 def test_a_key_is_asked_for_where_metrics_have_one(tmp_path: Path) -> None:
-    """And is taken from the option."""
+    """The option sets it."""
     key = "0123456789abcdef0123456789abcdef"
     with cohort(MODELS, tmp_path, metrics_key=key) as server:
         refused = run("top", "--once", server.url)
@@ -124,7 +124,7 @@ def test_a_server_that_was_started_anew_is_shown_on() -> None:
 
 
 def counted(requests: int, bucket: int, **variants: int) -> VersionCounts:
-    """So many answers, each in that bucket of times, in runs of three and four rows."""
+    """Return counts of `requests` answers in this bucket, in runs of three and four rows."""
     durations, rows = [0] * (len(DURATION_BUCKETS) + 1), [0] * (len(SIZE_BUCKETS) + 1)
     durations[bucket] = requests
     rows[SIZE_BUCKETS.index(4)] = requests
@@ -133,14 +133,14 @@ def counted(requests: int, bucket: int, **variants: int) -> VersionCounts:
 
 
 def lines(history: list[Scrape], problem: str = "") -> list[str]:
-    """What the screen shows, blanks as one."""
+    """Return the lines of the screen, with each run of blanks as one."""
     shown = io.StringIO()
     Console(file=shown, width=140).print(screen("u", history, problem))
     return [" ".join(line.split()) for line in shown.getvalue().splitlines()]
 
 
 def test_the_screen_says_what_was_done_between_two_looks() -> None:
-    """Of all versions in the headline, and of each in its row: with the time in a fitting unit."""
+    """The headline covers all versions, a row each version; times have a fitting unit."""
     fast, slow, slowest = (DURATION_BUCKETS.index(one) for one in (0.00025, 0.05, 5.0))
     nothing: Counts = {("a", one): VersionCounts() for one in "123"}
     done: Counts = {
@@ -165,7 +165,7 @@ def test_the_screen_says_what_was_done_between_two_looks() -> None:
 
 
 def test_the_busiest_of_many_versions_are_shown() -> None:
-    """And how many more there are."""
+    """The number of the others is shown."""
     done: Counts = {(f"m{one}", "1"): counted(one, 3) for one in range(45)}
     shown = lines([Scrape(0.0, dict.fromkeys(done, VersionCounts()), 0), Scrape(1.0, done, 0)])
     assert shown[4].startswith("m44/1 44 ")
@@ -176,7 +176,7 @@ def test_the_busiest_of_many_versions_are_shown() -> None:
 def test_where_nobody_looks_at_a_terminal_it_goes_on_below(
     server: Cohort, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One screen after the other, each with what came since the one before."""
+    """Screens follow one another, each with the requests since the one before."""
     waits = iter([6, 1])
 
     def sleep(_: float) -> None:
@@ -196,7 +196,7 @@ def test_where_nobody_looks_at_a_terminal_it_goes_on_below(
 def test_a_server_that_is_away_for_a_while_is_looked_at_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is wrong is said as long as it is."""
+    """The problem is shown as long as it lasts."""
     status = 200
 
     class Metrics(BaseHTTPRequestHandler):
@@ -206,7 +206,7 @@ def test_a_server_that_is_away_for_a_while_is_looked_at_again(
             self.wfile.write(b"# TYPE model_queue_requests gauge\nmodel_queue_requests 0\n")
 
         def log_message(self, *_: object) -> None:
-            """Nothing on the screen."""
+            """Log nothing."""
 
     statuses = iter([503, 200])
     shown = io.StringIO()
@@ -233,7 +233,7 @@ def test_a_server_that_is_away_for_a_while_is_looked_at_again(
 
 
 def test_an_answer_without_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is said, and who sends it is left."""
+    """It is reported, and the connection is closed."""
     monkeypatch.setattr("cohort.cli.top_command.command.MAX_BYTES", 1 << 16)
 
     class Endless(BaseHTTPRequestHandler):
@@ -254,14 +254,14 @@ def test_an_answer_without_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("text", ["", "<html>", "a 1\n", "model_inference_total{ 1\n"])
 def test_what_is_no_cohort_is_said_so(text: str) -> None:
-    """Whatever it answers."""
+    """Any other answer raises NotCohort."""
     with pytest.raises(NotCohort):
         read_scrape(text, 0.0)
 
 
 @given(st.lists(st.floats(0, 9.9), min_size=1), st.floats(0.01, 1))
 def test_a_quantile_is_within_its_bucket(values: list[float], share: float) -> None:
-    """Of values from 0 to 10 in ten buckets."""
+    """Ten buckets cover values from 0 to 10."""
     bounds = tuple(float(one) for one in range(1, 11))
     counts = [0] * 11
     for value in values:
@@ -273,7 +273,7 @@ def test_a_quantile_is_within_its_bucket(values: list[float], share: float) -> N
 
 
 def test_nothing_has_no_quantile() -> None:
-    """And no bar."""
+    """It also has no bar."""
     assert quantile(0.5, (0, 0), (1.0,)) is None
     assert quantile(0.5, (0, 1, 5), (1.0, 2.0)) == 2.0
     assert bars([]) == ""

@@ -16,7 +16,7 @@ TOKEN = "open-sesame"
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
-    """Models of several kinds, served by a process of its own with an admin token."""
+    """Models of several kinds, served by a separate process with an admin token."""
     folder = tmp_path_factory.mktemp("clients")
     models = folder / "models"
     labels = {"classes": json.dumps(["setosa", "versicolor", "virginica"])}

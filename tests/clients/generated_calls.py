@@ -1,4 +1,4 @@
-"""Calls a server by what openapi-python-client made of its document; prints what it was told.
+"""Call a server with the client that openapi-python-client generated; print the answers.
 
 python generated_calls.py FOLDER URL, where FOLDER holds the package `generated`.
 """

@@ -25,7 +25,7 @@ HALVES = np.array([[1.5, 2, 0.25]], np.float16)
 
 
 async def ask_rest(url: str) -> dict[str, Any]:
-    """Ask over HTTP, and tell."""
+    """Ask over HTTP and return the answers."""
     client = InferenceRESTClient(RESTConfig(protocol="v2", timeout=120))
 
     async def ask(
@@ -50,7 +50,7 @@ async def ask_rest(url: str) -> dict[str, Any]:
         return [one.name for one in answer.outputs]
 
     async def refused() -> dict[str, Any]:
-        """What the client makes of a mistake."""
+        """Return the client's report of a mistake."""
         try:
             await client.infer(url, {"inputs": []}, model_name="iris")
         except httpx.HTTPStatusError as error:
@@ -79,7 +79,7 @@ async def ask_rest(url: str) -> dict[str, Any]:
 
 
 async def ask_grpc(address: str) -> dict[str, Any]:
-    """Ask over gRPC, and tell."""
+    """Ask over gRPC and return the answers."""
 
     async def ask(
         model: str, name: str, datatype: str, array: Any, *, raw: bool, **fields: Any
@@ -92,7 +92,7 @@ async def ask_grpc(address: str) -> dict[str, Any]:
         return {"id": answer.id, "version": answer.model_version, "outputs": outputs}
 
     async def ask_values(*, typed: bool) -> list[Any]:
-        """What `data` of the first output holds, where typed answers are asked for or not."""
+        """Return the first output's `data`, with or without a request for typed answers."""
         tensor = InferInput("features", [2, 4], "FP32")
         tensor.set_data_from_numpy(FLOWERS, binary_data=False)
         parameters = {"binary_data_output": False} if typed else None
@@ -100,7 +100,7 @@ async def ask_grpc(address: str) -> dict[str, Any]:
         return list(answer.outputs[0].data)
 
     async def refused(array: Any, **fields: Any) -> dict[str, Any]:
-        """What the client makes of a mistake."""
+        """Return the client's report of a mistake."""
         try:
             await ask("iris", "features", "FP32", array, raw=True, **fields)
         except grpc.RpcError as error:

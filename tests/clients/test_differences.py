@@ -1,4 +1,4 @@
-"""Where Cohort differs from Triton: its column of the table in docs/reference/v2.md."""
+"""Differences from Triton: Cohort's column of the table in docs/reference/v2.md."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def ask(server: Cohort, path: str, body: bytes | Body) -> httpx.Response:
 
 @pytest.mark.parametrize("case", ANSWERED)
 def test_what_triton_refuses_or_uses_is_answered(server: Cohort, case: str) -> None:
-    """By the model, as any other request."""
+    """The model answers it like any other request."""
     body, has = ANSWERED[case]
     answer = ask(server, "pair/infer", body)
     assert answer.status_code == 200, answer.text
@@ -87,7 +87,7 @@ def test_what_triton_refuses_or_uses_is_answered(server: Cohort, case: str) -> N
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_refused_says_why(server: Cohort, case: str) -> None:
-    """With the status of the table, and a code beside the sentence."""
+    """The answer has the status of the table, and a code next to the sentence."""
     path, body, status, says = REFUSED[case]
     answer = ask(server, path, body)
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/json")
@@ -105,13 +105,13 @@ def test_outputs_come_in_the_order_of_the_request(server: Cohort) -> None:
 
 @pytest.mark.parametrize("path", ["trace/setting", "logging"])
 def test_routes_that_are_not_here_are_404(server: Cohort, path: str) -> None:
-    """Each by its name."""
+    """Triton's routes that Cohort lacks get NotFound."""
     answer = httpx.get(f"{server.url}/v2/{path}")
     assert (answer.status_code, answer.json()["code"]) == (404, "NotFound")
 
 
 def test_bytes_that_are_no_text_go_in_and_not_out(server: Cohort) -> None:
-    """The output is refused, not the request; and the sentence says what the matter is."""
+    """The output is refused, not the request, and the error states why."""
     head = {"inputs": [{**BAD_BYTES, "parameters": {"binary_data_size": 6}}]}
     text = json.dumps(head)
     answer = httpx.post(

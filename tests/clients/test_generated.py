@@ -68,7 +68,7 @@ def document(server: Cohort, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(command: Sequence[str | Path], folder: Path) -> str:
-    """What a program prints, on either stream, that succeeds."""
+    """Run a program that must succeed; return its output on both streams."""
     environment = {
         **os.environ,
         "PATH": f"{BIN}:{os.environ['PATH']}",  # Node.js is there
@@ -123,7 +123,7 @@ def test_a_client_in_python_is_generated_whole_and_works(
 def test_a_client_in_typescript_fits_and_works(
     server: Cohort, document: Path, tmp_path: Path
 ) -> None:
-    """openapi-typescript's types let through what the server takes, and stop a wrong name."""
+    """openapi-typescript's types accept what the server accepts, and reject a wrong name."""
     for name in ("package.json", "tsconfig.json", "calls.ts"):
         shutil.copy(HERE / "typescript" / name, tmp_path)
     (tmp_path / "node_modules").symlink_to(PACKAGES)
@@ -153,7 +153,7 @@ def test_the_most_used_generator_writes_typescript_that_compiles(
 
 @with_node
 def test_redocly_has_nothing_to_say(document: Path, tmp_path: Path) -> None:
-    """Neither an error nor a warning, by its recommended rules."""
+    """Its recommended rules find neither an error nor a warning."""
     told = run([PACKAGES / ".bin/redocly", "lint", document, "--format=stylish"], tmp_path)
     assert "valid" in told
     assert "warning" not in told, told

@@ -1,4 +1,4 @@
-"""grpc-js, the client of Node.js, which has an HTTP/2 of its own, against the real process."""
+"""grpc-js, the Node.js client with a separate HTTP/2 implementation, against the real process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Told = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def told(server: Cohort, tmp_path_factory: pytest.TempPathFactory) -> Told:
-    """What came of all calls of the script."""
+    """The results of all calls of the script."""
     folder = tmp_path_factory.mktemp("grpc-js")
     (folder / "node_modules").symlink_to(PACKAGES)
     script = shutil.copy(HERE / "typescript/grpc_calls.mjs", folder)
@@ -28,7 +28,7 @@ def told(server: Cohort, tmp_path_factory: pytest.TempPathFactory) -> Told:
 
 @with_node
 def test_calls_at_once_get_their_own_answers(told: Told) -> None:
-    """Fifty on one connection."""
+    """Fifty calls share one connection."""
     assert told["together"] == [[float(place)] for place in range(50)]
 
 
@@ -48,7 +48,7 @@ def test_a_cancelled_stream_leaves_its_connection_whole(told: Told) -> None:
 
 @with_node
 def test_errors_have_their_codes(told: Told) -> None:
-    """Of a deadline, a model and a method."""
+    """Errors of a deadline, a model and a method have theirs."""
     assert told["late"] == StatusCode.DEADLINE_EXCEEDED.value[0]
     assert told["unknown"] == StatusCode.UNIMPLEMENTED.value[0]
     assert told["missing"]["code"] == StatusCode.NOT_FOUND.value[0]
@@ -63,6 +63,6 @@ def test_metadata_comes_back(told: Told) -> None:
 
 @with_node
 def test_large_and_compressed_messages_are_taken(told: Told) -> None:
-    """1.2 MB in and out, in many frames; and gzip."""
+    """Messages of 1.2 MB pass in and out, in many frames, and so does gzip."""
     assert told["many"] is True
     assert told["zipped"] == 1000

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def both(server: Cohort) -> dict[str, dict[str, Any]]:
-    """What the clients got to hear, by client and question."""
+    """The answers that the clients received, by client and question."""
     command = [str(PYTHON), str(CALLS), server.url, server.grpc]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -32,7 +32,7 @@ def both(server: Cohort) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(params=["rest", "grpc"])
 def told(both: dict[str, dict[str, Any]], request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What one of them heard."""
+    """The answers that one client received."""
     return both[request.param]
 
 
@@ -53,30 +53,30 @@ def test_it_is_answered_in_every_form(told: dict[str, Any]) -> None:
 def test_its_list_of_values_is_filled_where_it_asks_for_typed_answers(
     both: dict[str, dict[str, Any]],
 ) -> None:
-    """`as_numpy` reads raw answers, too; `data` does not."""
+    """`as_numpy` also reads raw answers; `data` does not."""
     assert both["grpc"]["values"] == [[0, 2], []]
 
 
 def test_its_texts_go_both_ways(told: dict[str, Any]) -> None:
-    """Characters outside ASCII and an empty one among them."""
+    """Characters outside ASCII and an empty text are among them."""
     for answer in told["texts"]:
         assert answer["outputs"]["same"] == [["cat"], ["žluť"], [""]]
         assert answer["outputs"]["code"] == [[1], [-1], [-1]]
 
 
 def test_its_halves_go_both_ways(told: dict[str, Any]) -> None:
-    """FP16, bit for bit."""
+    """FP16 is the same bit for bit."""
     assert told["halves"]["outputs"] == {"y": [[1.5, 2.0, 0.25]]}
 
 
 def test_it_gets_the_outputs_it_asks_for(both: dict[str, dict[str, Any]]) -> None:
-    """And no others."""
+    """The answer has no other outputs."""
     assert both["rest"]["one output"] == ["label"]
     assert both["grpc"]["one output"] == {"id": "k-1", "version": "1", "outputs": {"label": [0, 2]}}
 
 
 def test_it_raises_our_sentence(both: dict[str, dict[str, Any]]) -> None:
-    """With our status, and the field that is wrong."""
+    """The error has our status and names the wrong field."""
     rest, grpc = both["rest"]["refused"], both["grpc"]["refused"]
     assert rest["status"] == 400
     assert "input 'features' is missing" in rest["says"]
@@ -88,7 +88,7 @@ def test_it_raises_our_sentence(both: dict[str, dict[str, Any]]) -> None:
 def test_it_reads_what_the_server_and_a_model_say_of_themselves(
     both: dict[str, dict[str, Any]],
 ) -> None:
-    """In KServe's own messages, over gRPC."""
+    """The answers arrive in KServe's own messages over gRPC."""
     assert both["grpc"]["server"] == "cohort"
     assert both["grpc"]["model"] == {
         "name": "iris",

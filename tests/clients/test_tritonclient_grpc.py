@@ -58,7 +58,7 @@ def test_the_server_says_what_it_is(client: Any) -> None:
 
 
 def test_models_say_what_they_take_and_how_they_are_set(client: Any) -> None:
-    """Metadata and configuration, as messages and as the JSON the client makes of them."""
+    """Metadata and configuration arrive as messages and as the JSON the client makes of them."""
     assert client.is_model_ready("digits", "1")
     assert not client.is_model_ready("nobody")
     assert list(client.get_model_metadata("digits").versions) == ["1", "2"]
@@ -72,7 +72,7 @@ def test_models_say_what_they_take_and_how_they_are_set(client: Any) -> None:
 
 
 def test_a_model_answers(client: Any) -> None:
-    """With the request's id, the version that answered, and several outputs."""
+    """The answer has the request's id, the version, and all or the chosen outputs."""
     result = client.infer("iris", flowers(), request_id="a1")
     response = result.get_response()
     assert (response.id, response.model_version) == ("a1", "1")
@@ -92,7 +92,7 @@ def test_several_inputs_and_outputs(client: Any) -> None:
 
 
 def test_texts_go_both_ways(client: Any) -> None:
-    """BYTES in any script, empty and long ones too."""
+    """BYTES may be in any script, empty or long."""
     texts = np.array([["cat"], ["dog"], [""], ["naïve 🐈" * 100]], np.object_)
     result = client.infer("strings", [tensor("text", "BYTES", texts)])
     assert [one.decode() for one in result.as_numpy("same").ravel()] == texts.ravel().tolist()
@@ -125,13 +125,13 @@ def test_the_best_classes_are_named(client: Any) -> None:
 
 @pytest.mark.parametrize("compression", ["gzip", "deflate"])
 def test_messages_may_be_compressed(client: Any, compression: str) -> None:
-    """As gRPC compresses them."""
+    """The client uses gRPC's compression."""
     result = client.infer("iris", flowers(), compression_algorithm=compression)
     assert result.as_numpy("label").tolist() == [0, 2]
 
 
 def test_mistakes_are_told_in_a_sentence(client: Any) -> None:
-    """With the status that fits."""
+    """Each has the status that fits."""
     for model, inputs, status, word in (
         ("nobody", flowers(), "NOT_FOUND", "'nobody'"),
         ("iris", [], "INVALID_ARGUMENT", "'features'"),
@@ -172,7 +172,7 @@ def test_requests_in_flight_together_get_their_own_answers(client: Any) -> None:
 
 
 def test_a_stream_outlives_a_bad_request(client: Any) -> None:
-    """Answers come in order; one request's error is told and the next one served."""
+    """Answers come in order; a bad request gets an error, and the next one is served."""
     answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
     client.start_stream(callback=lambda result, error: answers.put((result, error)))
     for model in ("iris", "nobody", "iris"):
@@ -187,7 +187,7 @@ def test_a_stream_outlives_a_bad_request(client: Any) -> None:
 
 
 async def test_the_asyncio_client_asks_and_is_answered(aio: Any) -> None:
-    """Calls, errors and streams."""
+    """It handles calls, errors and streams."""
     assert await aio.is_server_ready()
     result = await aio.infer("iris", flowers())
     assert result.as_numpy("label").tolist() == [0, 2]
@@ -204,7 +204,7 @@ async def test_the_asyncio_client_asks_and_is_answered(aio: Any) -> None:
 
 
 def test_a_model_is_taken_out_and_brought_back(client: Any) -> None:
-    """Only with the token; statistics are of what is served."""
+    """Both need the token; a config in the request is refused."""
     with pytest.raises(InferenceServerException) as caught:
         client.unload_model("mlp")
     assert caught.value.status() == "StatusCode.UNAUTHENTICATED"
@@ -221,7 +221,7 @@ def test_a_model_is_taken_out_and_brought_back(client: Any) -> None:
 
 
 def test_statistics_add_up(client: Any) -> None:
-    """Rows, runs and answers grow by what was asked."""
+    """Rows, runs and answers grow by the numbers of the request."""
 
     def look() -> Any:
         return client.get_inference_statistics("iris").model_stats[0]

@@ -89,7 +89,7 @@ def test_a_model_says_what_it_takes(client: Any) -> None:
 
 
 def test_a_model_says_how_it_is_set(client: Any) -> None:
-    """Triton's configuration: dimensions without the batch where there is one."""
+    """It returns Triton's configuration: dimensions without the batch, if there is one."""
     batched = client.get_model_config("iris")
     assert batched["max_batch_size"] > 1
     features = {"name": "features", "data_type": "TYPE_FP32", "dims": [4]}
@@ -106,7 +106,7 @@ def test_a_model_says_how_it_is_set(client: Any) -> None:
 @pytest.mark.parametrize("sent", [True, False], ids=["binary in", "JSON in"])
 @pytest.mark.parametrize("answered", [True, False], ids=["binary out", "JSON out"])
 def test_binary_and_json_give_the_same(client: Any, sent: bool, answered: bool) -> None:
-    """However tensors travel, in and out, with the request's id given back."""
+    """Both forms work for inputs and outputs, and the request's id is returned."""
     outputs = [
         InferRequestedOutput(name, binary_data=answered) for name in ("probabilities", "label")
     ]
@@ -134,7 +134,7 @@ def test_outputs_may_travel_differently(client: Any) -> None:
 
 @pytest.mark.parametrize("binary", [True, False])
 def test_texts_go_both_ways(client: Any, binary: bool) -> None:
-    """BYTES with characters outside ASCII and an empty one."""
+    """BYTES may have characters outside ASCII or be empty."""
     texts = np.array([["cat"], ["žluť 🐈"], [""]], np.object_)
     outputs = [InferRequestedOutput(name, binary_data=binary) for name in ("same", "code")]
     result = client.infer(
@@ -154,7 +154,7 @@ def test_texts_go_both_ways(client: Any, binary: bool) -> None:
     ],
 )
 def test_small_datatypes_go_both_ways(client: Any, model: str, datatype: str, dtype: Any) -> None:
-    """Bit for bit, in the binary form."""
+    """They are the same bit for bit in the binary form."""
     values = np.array([[1.5, 0.0, 3.25]]).astype(dtype)
     result = client.infer(model, [tensor("x", datatype, values)])
     assert result.as_numpy("y").dtype == values.dtype
@@ -181,7 +181,7 @@ def test_a_model_without_inputs_answers(client: Any) -> None:
 
 
 def test_a_sequence_is_named_and_refused(client: Any) -> None:
-    """Metadata says what it is; asking for it is the caller's mistake."""
+    """Metadata names its type; a request for it is the caller's mistake."""
     assert client.get_model_metadata("sequence")["outputs"][0]["datatype"] == "seq(tensor(float))"
     with pytest.raises(InferenceServerException) as refused:
         client.infer("sequence", [tensor("x", "FP32", np.zeros((1, 3), "f4"))])
@@ -190,7 +190,7 @@ def test_a_sequence_is_named_and_refused(client: Any) -> None:
 
 
 def test_requests_in_flight_together_get_their_own_answers(client: Any) -> None:
-    """async_infer, many at once."""
+    """Many calls of async_infer run at once."""
     pending = []
     for number in range(32):
         row = np.full((1, 3), number, "f4")
@@ -204,7 +204,7 @@ def test_requests_in_flight_together_get_their_own_answers(client: Any) -> None:
 def test_bodies_may_be_compressed(
     client: Any, request_by: str | None, response_by: str | None
 ) -> None:
-    """Either way, in all pairs, with JSON and binary data in the body."""
+    """All pairs of codings work in both directions, with JSON and binary data."""
     big = np.arange(6000, dtype="f4").reshape(2, 3000)
     outputs = [InferRequestedOutput("y", binary_data=request_by == "gzip")]
     result = client.infer(
@@ -218,7 +218,7 @@ def test_bodies_may_be_compressed(
 
 
 async def test_the_asyncio_client_asks_and_is_answered(aio: Any) -> None:
-    """Metadata and inference, compressed too, many at once."""
+    """It gets metadata and inference, compressed as well, many at once."""
     assert await aio.is_server_ready()
     assert (await aio.get_model_metadata("iris"))["name"] == "iris"
     results = await asyncio.gather(
@@ -247,7 +247,7 @@ async def test_the_asyncio_client_asks_and_is_answered(aio: Any) -> None:
 def test_mistakes_are_told_in_a_sentence(
     client: Any, model: str, version: str, inputs: list[Any], status: str, says: str
 ) -> None:
-    """The client raises with our status and our words, and goes on being usable."""
+    """The client raises with our status and our words, and stays usable."""
     with pytest.raises(InferenceServerException) as refused:
         client.infer(model, inputs, model_version=version)
     assert refused.value.status() == status
@@ -256,7 +256,7 @@ def test_mistakes_are_told_in_a_sentence(
 
 
 def test_a_timeout_is_in_microseconds(client: Any) -> None:
-    """Triton's unit: a thousandth of a second is too little, ten minutes are enough."""
+    """In Triton's unit a thousandth of a second is too little, and ten minutes are enough."""
     inputs = [tensor("x", "FP32", np.zeros((1, 4), "f4"))]
     with pytest.raises(InferenceServerException, match="no response within 1 ms") as late:
         client.infer("slow", inputs, timeout=1000)
@@ -279,7 +279,7 @@ def test_the_best_classes_are_named(client: Any) -> None:
 
 
 def test_a_model_is_taken_out_and_brought_back(client: Any) -> None:
-    """The index says unloaded, asking it is 503, the replica stays ready, and load undoes it."""
+    """The index reports it, a request gets 503, the replica stays ready, and load undoes it."""
     client.unload_model("mlp", headers=ADMIN)
     index = {one["name"]: one for one in client.get_model_repository_index()}
     assert (index["mlp"]["state"], index["mlp"]["reason"]) == ("UNAVAILABLE", "unloaded")
@@ -298,7 +298,7 @@ def test_a_model_is_taken_out_and_brought_back(client: Any) -> None:
 
 
 async def test_the_asyncio_client_takes_out_and_brings_back(aio: Any) -> None:
-    """The same by http.aio."""
+    """http.aio does the same."""
     await aio.unload_model("any_length", headers=ADMIN)
     assert not await aio.is_model_ready("any_length")
     await aio.load_model("any_length", headers=ADMIN)
@@ -306,7 +306,7 @@ async def test_the_asyncio_client_takes_out_and_brings_back(aio: Any) -> None:
 
 
 def test_loading_needs_the_token_and_the_repositorys_own_files(client: Any) -> None:
-    """Without a token 401, with a wrong one 403; a config in the request is not taken."""
+    """No token gets 401, a wrong one 403; a config in the request is refused."""
     for headers, status in (({}, "401"), ({"Authorization": "Bearer no"}, "403")):
         for call in (client.load_model, client.unload_model):
             with pytest.raises(InferenceServerException) as refused:

@@ -84,7 +84,7 @@ def refusal(value: object, datatype: str = "FP32", shape: Any = ("N", "M")) -> s
 
 
 def ways() -> Iterator[AbstractContextManager[None]]:
-    """How a body may be read: by orjson, by simdjson, and in pieces."""
+    """Yield the ways to read a body: with orjson, with simdjson, and in pieces."""
     yield simdjson_from(NEVER)
     yield simdjson_from(ALWAYS)
     for size in BLOCKS:
@@ -111,7 +111,7 @@ def arrays(datatype: str, *, max_dims: int = 6) -> st.SearchStrategy[Array]:
 
 
 def same(left: Array, right: Array) -> bool:
-    """Whether two arrays have the same dtype, shape and bits: -0.0 is not 0.0."""
+    """Return True if two arrays have the same dtype, shape and bits: -0.0 is not 0.0."""
     if left.dtype != right.dtype or left.shape != right.shape:
         return False
     if left.dtype == np.object_:

@@ -29,7 +29,7 @@ def read(value: Any, spec: TensorSpec) -> Array:
 
 @given(st.lists(st.binary(min_size=3, max_size=3), min_size=1), st.booleans())
 def test_bytes_of_one_length_come_out(elements: list[bytes], plain: bool) -> None:
-    """Text as text, beside strings, and anything else as bytes."""
+    """They come out as text next to strings, and otherwise as bytes."""
     words = [b"abc"] * plain
     found = read([*map(b64, elements), *["abc"] * plain], WORDS)
     expected = [*elements, *words]
@@ -39,7 +39,7 @@ def test_bytes_of_one_length_come_out(elements: list[bytes], plain: bool) -> Non
 
 @given(st.lists(st.text(), min_size=1))
 def test_text_of_any_length_comes_out(elements: list[str]) -> None:
-    """As the same array that strings make."""
+    """The array equals that of the same strings."""
     found = read([b64(one.encode()) for one in elements], WORDS)
     assert found.dtype == np.object_
     assert found.tolist() == elements
@@ -47,27 +47,27 @@ def test_text_of_any_length_comes_out(elements: list[str]) -> None:
 
 def test_bytes_of_other_lengths_are_told() -> None:
     """The runtime takes them one at a time."""
-    with pytest.raises(InvalidInput, match="not all of one length"):
+    with pytest.raises(InvalidInput, match="differ in length"):
         read([b64(b"\xff"), b64(b"ab")], WORDS)
 
 
 def test_a_file_becomes_an_array_of_its_bytes() -> None:
-    """Where the model takes bytes as numbers; in a list it is none."""
+    """The model takes bytes as numbers; in a list the object is refused."""
     assert read(b64(b"\xff\0a"), FILE).tolist() == [255, 0, 97]
-    with pytest.raises(InvalidInput, match="takes UINT8, got an object"):
+    with pytest.raises(InvalidInput, match="must be UINT8, got an object"):
         read([b64(b"a")], FILE)
 
 
 @pytest.mark.parametrize("size", [0, 1, DECODED_AT_ONCE * 3 // 4, DECODED_AT_ONCE + 1])
 def test_long_base64_is_decoded_in_parts(size: int) -> None:
-    """To the same bytes."""
+    """The parts decode to the same bytes."""
     data = np.random.default_rng(1).bytes(size)
     assert decode_base64("x", b64(data)) == data
 
 
 @pytest.mark.parametrize("size", [*range(9), DECODED_AT_ONCE * 3 // 4 + 1, DECODED_AT_ONCE + 1])
 def test_base64_is_read_as_encoders_write_it(size: int) -> None:
-    """For URLs, in MIME's lines, and without padding; all of it at once, too."""
+    """Encoders write it for URLs, in MIME's lines, without padding, or in all these ways."""
     data = np.random.default_rng(size).bytes(size)
     for text in (urlsafe_b64encode(data).decode(), encodebytes(data).decode()):
         for one in (text, text.replace("\n", "\r\n"), text.replace("=", "")):
@@ -90,6 +90,6 @@ def test_base64_is_read_as_encoders_write_it(size: int) -> None:
     ],
 )
 def test_what_is_no_base64_is_told(text: str) -> None:
-    """Also where padding stands in the middle of a long one."""
+    """Padding in the middle of a long text is refused as well."""
     with pytest.raises(InvalidInput, match="not base64"):
         decode_base64("x", {"b64": text})

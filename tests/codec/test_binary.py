@@ -60,25 +60,25 @@ def test_bytes_are_written_in_little_endian_order() -> None:
 @pytest.mark.parametrize(
     ("buffer", "datatype", "shape", "said"),
     [
-        (b"\0" * 7, "FP32", [2], "'x' of FP32 and shape [2] takes 8 bytes, got 7"),
+        (b"\0" * 7, "FP32", [2], "'x' of FP32 and shape [2] needs 8 bytes, got 7"),
         (b"", "FP32", [-1], "input 'x' must have a shape of whole numbers >= 0, got -1"),
         (b"", "FP32", [True], "a shape of whole numbers >= 0, got true"),
         (b"", "FP32", [1.0], "a shape of whole numbers >= 0, got 1.0"),
         (b"", "FP31", [1], "unknown datatype 'FP31'"),
         (b"", "INT8", [2**32, 2**32], "too many elements"),
         (b"", "INT8", [0, 2**62, 2**62], "too many elements"),
-        (b"", "INT8", [2**40], "takes 1099511627776 bytes, got 0"),
+        (b"", "INT8", [2**40], "needs 1099511627776 bytes, got 0"),
         (b"", "INT8", [1] * 65, "65 dimensions"),
-        (b"\0\1\2", "BOOL", [3], "takes bytes of 0 or 1, got 2 at byte 2"),
-        (b"\1\0\0", "BYTES", [1], "takes at least 4 bytes, got 3"),
+        (b"\0\1\2", "BOOL", [3], "must have only bytes 0 and 1, got 2 at byte 2"),
+        (b"\1\0\0", "BYTES", [1], "needs at least 4 bytes, got 3"),
         (b"\2\0\0\0a", "BYTES", [1], "ends within its element number 0 of 1"),
         (b"\1\0\0\0a\0\0\0", "BYTES", [2], "ends within its element number 1 of 2"),
         (b"\1\0\0\0ab", "BYTES", [1], "1 bytes after its 1 elements"),
-        (b"\1\0\0\0\xff\2\0\0\0ab", "BYTES", [2], "not UTF-8 and not all of one length"),
-        (b"\2\0\0\0\xff\xff\1\0\0\0a", "BYTES", [2], "not UTF-8 and not all of one length"),
+        (b"\1\0\0\0\xff\2\0\0\0ab", "BYTES", [2], "not UTF-8 and differ in length"),
+        (b"\2\0\0\0\xff\xff\1\0\0\0a", "BYTES", [2], "not UTF-8 and differ in length"),
         (b"\1\0\0\0\xff\4\0\0\0a", "BYTES", [2], "ends within"),
         (b"\xff\xff\xff\xff", "BYTES", [1], "ends within"),
-        (b"", "BYTES", [2**18], "takes at least"),
+        (b"", "BYTES", [2**18], "needs at least"),
         (b"", "BYTES", [2**18 + 1], "more than the 262144 elements"),
     ],
 )
@@ -99,7 +99,7 @@ def test_bytes_that_do_not_fit_are_refused(
 def test_any_bytes_become_an_array_or_invalid_input(
     buffer: bytes, datatype: str, shape: list[int]
 ) -> None:
-    """Nothing else is raised, and the shape is the one asked for."""
+    """No other error is raised, and the shape is the requested one."""
     try:
         array = from_bytes(buffer, datatype, shape)
     except InvalidInput:

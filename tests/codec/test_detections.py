@@ -72,7 +72,7 @@ def test_corners_of_small_integers_do_not_wrap() -> None:
 
 
 def test_threshold_and_top_leave_out_the_others() -> None:
-    """Perhaps all of them; a score that equals the threshold stays."""
+    """All may be left out; a score that equals the threshold stays."""
     about = replace(PLAIN, threshold=0.5)
     assert [one["score"] for one in found(about, BOXES, SCORES, CLASSES)[0]] == [0.5]
     assert found(replace(about, threshold=0.6), BOXES, SCORES, CLASSES) == [[]]
@@ -91,7 +91,7 @@ def test_scores_may_have_a_column_for_each_class() -> None:
 
 
 def test_classes_may_have_a_column_for_each_class_or_be_text() -> None:
-    """As a classifier gives them for each box."""
+    """A classifier of each box gives such columns."""
     classes = np.array([[[0.1, 0.9], [0.8, 0.2]]], np.float32)
     assert [one["label"] for one in found(PLAIN, BOXES, SCORES, classes)[0]] == ["cat", "dog"]
     words = np.array([["a", b"b"]], np.object_)
@@ -105,7 +105,7 @@ def test_a_class_is_the_nearest_whole_number() -> None:
 
 
 def test_score_and_class_may_be_columns_of_the_boxes() -> None:
-    """As YOLO's exports have them: [pictures, boxes, 6]."""
+    """YOLO's exports have the form [pictures, boxes, 6]."""
     packed = np.concatenate([BOXES, SCORES[..., None], CLASSES[..., None]], -1, dtype=np.float32)
     assert found(replace(PLAIN, scores=4, classes=5), packed) == found(
         PLAIN, BOXES, SCORES, CLASSES
@@ -115,7 +115,7 @@ def test_score_and_class_may_be_columns_of_the_boxes() -> None:
 
 
 def test_boxes_without_an_axis_of_pictures_are_of_one() -> None:
-    """As torchvision's detectors have them."""
+    """torchvision's detectors return such boxes."""
     alone = found(PLAIN, BOXES[0], SCORES[0], CLASSES[0])
     assert alone == found(PLAIN, BOXES, SCORES, CLASSES)
 
@@ -130,7 +130,7 @@ def test_no_pictures_or_no_boxes(shape: tuple[int, int]) -> None:
 
 
 def test_a_label_without_classes_is_that_of_all_objects() -> None:
-    """A detector of one kind of things."""
+    """A detector of one kind of things has such a label."""
     about = replace(PLAIN, classes=None, labels=("face",))
     assert {one["label"] for one in found(about, BOXES, SCORES)[0]} == {"face"}
 

@@ -41,42 +41,42 @@ from tests.examples import examples
         ([[1, 2], [3, [4]]], "FP32", "'x' is ragged: no list at [0][0], a list at [1][1]"),
         ([[1, []], [2, [3, 4]]], "FP32", "'x' is ragged"),
         ([["a"], "b"], "BYTES", "'x' is ragged"),
-        ([[1, 2], [3, True]], "FP32", "'x' takes FP32, got true at [1][1]"),
-        ([[False]], "INT64", "'x' takes INT64, got false at [0][0]"),
-        ([[1]], "BOOL", "'x' takes BOOL, got 1 at [0][0]"),
-        (None, "FP64", "'x' takes FP64, got null"),
-        ([[1, None]], "FP4E2M1", "'x' takes FP4E2M1, got null at [0][1]: send a value"),
-        ([[1, None]], "BOOL", "'x' takes BOOL, got 1 at [0][0]"),
-        ([[True, None]], "BOOL", "'x' takes BOOL, got null at [0][1]"),
-        ([["a", None]], "BYTES", "got null at [0][1]: send a value, or say what stands for a"),
+        ([[1, 2], [3, True]], "FP32", "'x' must be FP32, got true at [1][1]"),
+        ([[False]], "INT64", "'x' must be INT64, got false at [0][0]"),
+        ([[1]], "BOOL", "'x' must be BOOL, got 1 at [0][0]"),
+        (None, "FP64", "'x' must be FP64, got null"),
+        ([[1, None]], "FP4E2M1", "'x' must be FP4E2M1, got null at [0][1]: send a value"),
+        ([[1, None]], "BOOL", "'x' must be BOOL, got 1 at [0][0]"),
+        ([[True, None]], "BOOL", "'x' must be BOOL, got null at [0][1]"),
+        ([["a", None]], "BYTES", "got null at [0][1]: send a value, or set the replacement for a"),
         ([[1, None]], "INT64", "under inputs.x.missing, or give the model a float input"),
-        ([["1"]], "FP32", "'x' takes FP32, got the string '1' at [0][0]"),
-        ([[{"a": 1}]], "FP32", "'x' takes FP32, got an object at [0][0]"),
-        ({"a": 1}, "FP32", "'x' takes FP32, got an object"),
-        ("1", "FP32", "'x' takes FP32, got the string '1'"),
-        ([[1]], "BYTES", "'x' takes BYTES, got 1 at [0][0]"),
-        ([[1, 1.5]], "INT64", "'x' takes INT64, got 1.5 at [0][1]"),
-        ([[-1e-300]], "INT64", "'x' takes INT64, got -1e-300 at [0][0]"),
-        (b"[[9007199254740993.0]]", "INT64", "'x' takes INT64, got 9007199254740992.0 at [0][0]"),
+        ([["1"]], "FP32", "'x' must be FP32, got the string '1' at [0][0]"),
+        ([[{"a": 1}]], "FP32", "'x' must be FP32, got an object at [0][0]"),
+        ({"a": 1}, "FP32", "'x' must be FP32, got an object"),
+        ("1", "FP32", "'x' must be FP32, got the string '1'"),
+        ([[1]], "BYTES", "'x' must be BYTES, got 1 at [0][0]"),
+        ([[1, 1.5]], "INT64", "'x' must be INT64, got 1.5 at [0][1]"),
+        ([[-1e-300]], "INT64", "'x' must be INT64, got -1e-300 at [0][0]"),
+        (b"[[9007199254740993.0]]", "INT64", "'x' must be INT64, got 9007199254740992.0 at [0][0]"),
         (b"[[-9223372036854775809]]", "INT64", "at [0][0], which is out of range"),
-        (b"[[300.0]]", "UINT8", "'x' takes UINT8, got 300 at [0][0], which is out of range"),
-        ([[1, 128]], "INT8", "'x' takes INT8, got 128 at [0][1], which is out of range"),
-        ([[-1]], "UINT8", "'x' takes UINT8, got -1 at [0][0], which is out of range"),
-        ([[-1]], "UINT64", "'x' takes UINT64, got -1 at [0][0], which is out of range"),
-        ([[2**63]], "INT64", "'x' takes INT64, got 9223372036854775808 at [0][0], which is out"),
+        (b"[[300.0]]", "UINT8", "'x' must be UINT8, got 300 at [0][0], which is out of range"),
+        ([[1, 128]], "INT8", "'x' must be INT8, got 128 at [0][1], which is out of range"),
+        ([[-1]], "UINT8", "'x' must be UINT8, got -1 at [0][0], which is out of range"),
+        ([[-1]], "UINT64", "'x' must be UINT64, got -1 at [0][0], which is out of range"),
+        ([[2**63]], "INT64", "'x' must be INT64, got 9223372036854775808 at [0][0], which is out"),
         (
             b"[[18446744073709551616]]",
             "UINT64",
             "got 1.8446744073709552e+19 at [0][0], which is out of",
         ),
-        (b"[[1e300]]", "FP32", "'x' takes FP32, got 1e+300 at [0][0], which is out of range"),
+        (b"[[1e300]]", "FP32", "'x' must be FP32, got 1e+300 at [0][0], which is out of range"),
         (
             b"[[1, 2, 3, 4], [5, 1e39, 7, 1e40]]",
             "FP32",
-            "'x' takes FP32, got 1e+39 at [1][1], which is out of range",
+            "'x' must be FP32, got 1e+39 at [1][1], which is out of range",
         ),
-        (b"[[1, 65520]]", "FP16", "'x' takes FP16, got 65520 at [0][1], which is out of range"),
-        (b"[[-3.4e38, 3.4e38]]", "BF16", "'x' takes BF16, got -3.4e+38 at [0][0], which is out"),
+        (b"[[1, 65520]]", "FP16", "'x' must be FP16, got 65520 at [0][1], which is out of range"),
+        (b"[[-3.4e38, 3.4e38]]", "BF16", "'x' must be BF16, got -3.4e+38 at [0][0], which is out"),
         (b"[" * 70 + b"]" * 70, "FP32", "'x' is nested deeper than 64 lists"),
     ],
 )
@@ -98,7 +98,7 @@ def test_values_out_of_the_range_of_small_datatypes_are_refused(
 ) -> None:
     """Some of them have no infinity, NaN, zero or sign."""
     said = refusal([[1, value]], datatype)
-    assert f"takes {datatype}, got {shown(value)} at [0][1], which is out of range" in said
+    assert f"must be {datatype}, got {shown(value)} at [0][1], which is out of range" in said
 
 
 def test_a_number_out_of_the_range_of_a_double_is_refused() -> None:
@@ -109,7 +109,7 @@ def test_a_number_out_of_the_range_of_a_double_is_refused() -> None:
 @pytest.mark.parametrize("size", [NEVER, ALWAYS])
 @pytest.mark.parametrize("datatype", INTEGERS)
 def test_integers_are_exact_to_both_ends_of_their_range(datatype: str, size: int) -> None:
-    """Beyond 2**53 too, and for unsigned ones above 2**63."""
+    """They are exact beyond 2**53, and unsigned ones above 2**63."""
     limits = ml_dtypes.iinfo(BY_NAME[datatype].dtype)  # type: ignore[no-untyped-call]
     values = [[int(limits.min), int(limits.max)], [int(limits.max) - 1, 0]]
     with simdjson_from(size):
@@ -149,7 +149,7 @@ def test_an_empty_list_gets_its_other_dimensions_from_the_model(
 
 @pytest.mark.parametrize("size", [NEVER, ALWAYS])
 def test_a_scalar_input_takes_a_value_without_lists(size: int) -> None:
-    """Of every kind."""
+    """This holds for numbers, booleans and text."""
     with simdjson_from(size):
         for value, datatype in ((1.5, "FP32"), (7, "UINT64"), (True, "BOOL"), ("é", "BYTES")):
             array = decode(value, datatype, ())
@@ -159,7 +159,7 @@ def test_a_scalar_input_takes_a_value_without_lists(size: int) -> None:
 
 @pytest.mark.parametrize("size", [NEVER, ALWAYS])
 def test_strings_are_read_unchanged(size: int) -> None:
-    """Empty, beyond ASCII, with NUL, with brackets, nested."""
+    """They may be empty, beyond ASCII, with NUL, with brackets, or nested."""
     values = [["", "é\u2028😀"], ["a\0b", "[true, [["]]
     with simdjson_from(size):
         array = decode(values, "BYTES")
@@ -179,7 +179,7 @@ def test_brackets_in_strings_are_not_taken_for_lists(size: int) -> None:
 
 
 def test_decoded_inputs_pass_the_models_own_check() -> None:
-    """What decodes with the right shape is what `check_inputs` takes."""
+    """An input that decodes with the right shape passes `check_inputs`."""
     specs = [TensorSpec("x", "BF16", ("N", 2)), TensorSpec("m", "BOOL", ("N",))]
     decoded = decode_inputs(
         PredictRequest.parse(b'{"inputs": {"x": [[1, 0.5]], "m": [false]}}'), specs
@@ -210,7 +210,7 @@ def test_json_round_trips_every_array(datatype: str, data: st.DataObject) -> Non
 @pytest.mark.parametrize(
     ("data", "shape", "said"),
     [
-        ([1, 2, 3], [2, 2], "of shape [2, 2] takes 4 elements, got 3"),
+        ([1, 2, 3], [2, 2], "of shape [2, 2] needs 4 elements, got 3"),
         ([[1, 2], [3, 4]], [4, 1], "has shape [4, 1], but its data has [2, 2]"),
         ([[1, 2], [3]], [3], "ragged"),
         (5, [], "must be a list, got 5"),
@@ -218,7 +218,7 @@ def test_json_round_trips_every_array(datatype: str, data: st.DataObject) -> Non
     ],
 )
 def test_a_json_tensor_must_fit_its_shape(data: object, shape: list[int], said: str) -> None:
-    """Open Inference data is flat, or nested as its shape says."""
+    """Open Inference data is flat, or nested according to its shape."""
     with pytest.raises(InvalidInput) as caught:
         decode_tensor("x", "INT32", shape, data)
     assert said in str(caught.value)

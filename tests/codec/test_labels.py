@@ -25,7 +25,7 @@ def labeller(named: int | None = 0, **more: Any) -> Labeller:
 
 
 def written(one: Labeller, values: Any, top: int = 0) -> Any:
-    """The labels of each row, as they come in JSON."""
+    """Return the labels of each row, as written in JSON."""
     array: Any = np.array(values, np.float32)
     return [json.loads(text) for text in one.texts(array, top)]
 
@@ -45,20 +45,20 @@ def test_the_best_one_is_an_object_and_several_are_a_list() -> None:
 
 
 def test_equal_scores_come_by_index() -> None:
-    """So the same numbers always have the same label."""
+    """The same numbers therefore always have the same label."""
     assert written(labeller(), [[2, 2, 2]]) == [told("a", 2)]
     assert [one["label"] for one in written(labeller(), [[1, 2, 2]], top=3)[0]] == ["b", "c", "a"]
 
 
 def test_nan_is_last() -> None:
-    """Behind minus infinity; JSON has neither, but a list of names does."""
+    """NaN comes after minus infinity; JSON has neither, but a list of names does."""
     array: Any = np.array([[np.nan, -np.inf, 0], [np.nan, np.nan, -1]], np.float32)
     assert labeller().names(array, 3).tolist() == [["c", "b", "a"], ["c", "a", "b"]]
     assert labeller().names(array, 0).tolist() == ["c", "c"]
 
 
 def test_a_threshold_leaves_out_the_others() -> None:
-    """Each row has a list of its own length; where all must be as long, the rest is empty."""
+    """Each row's list is as long as its labels; `names` fills shorter rows with ""."""
     one = labeller(0, threshold=0.5)
     rows = [[0.5, 0.75, 0.25], [0.0, 0.0, 0.0]]
     assert written(one, rows) == [[told("b", 0.75), told("a", 0.5)], []]
@@ -76,7 +76,7 @@ def test_more_axes_are_lists_in_lists() -> None:
 
 
 def test_a_list_without_rows_is_one_row() -> None:
-    """As where a model gives `[10]`."""
+    """A model may return `[10]`, for example."""
     assert written(labeller(), [0, 1, 0]) == [told("b", 1)]
     assert labeller().names(np.array([0, 1, 0], np.float32), 0).tolist() == ["b"]
 
@@ -84,7 +84,7 @@ def test_a_list_without_rows_is_one_row() -> None:
 @pytest.mark.parametrize("shape", [(0, 3), (2, 0), (0, 0), (0, 2, 3), (2, 0, 3)])
 @pytest.mark.parametrize("top", [0, 2])
 def test_nothing_has_no_labels(shape: tuple[int, ...], top: int) -> None:
-    """As many entries as rows, all the same."""
+    """There are as many entries as rows, all equal."""
     array: Any = np.zeros(shape, np.float32)
     assert len(labeller().texts(array, top)) == shape[0]
     for text in labeller().texts(array, top):
@@ -93,7 +93,7 @@ def test_nothing_has_no_labels(shape: tuple[int, ...], top: int) -> None:
 
 
 def test_a_class_without_a_name_is_called_by_its_index() -> None:
-    """As where a column was added, and nobody named it."""
+    """This happens if a column was added and its label was not."""
     spec = TensorSpec("p", "FP32", ("N", None), classes=LABELS, named=0)
     assert written(Labeller(spec, LABELS, "l"), [[0, 0, 0, 0, 9]]) == [told("4", 9)]
 
@@ -105,13 +105,13 @@ def test_work_is_bounded() -> None:
     with pytest.raises(InvalidInput, match="send fewer rows"):
         labeller().texts(np.zeros((2**20, 3), np.float32), 3)
     long = Labeller(labeller().spec, ["x" * 1000] * 3, "l")
-    with pytest.raises(InvalidInput, match="MB that one request gets"):
+    with pytest.raises(InvalidInput, match="the limit of 64 MiB per request"):
         long.names(few, 3)
     assert labeller().work(array, 1) > 100_000
 
 
 def test_many_labels_are_those_of_few() -> None:
-    """Written in parts, which nobody sees."""
+    """Writing them in parts does not change them."""
     rows: Any = np.random.default_rng(1).random((LABELS_AT_ONCE, 3)).astype(np.float32)
     for top in (0, 2):
         parts = [rows[at : at + 1000] for at in range(0, len(rows), 1000)]
@@ -122,7 +122,7 @@ def test_many_labels_are_those_of_few() -> None:
 
 
 def test_who_checks_may_end_it() -> None:
-    """As where the caller's time is over."""
+    """A caller's deadline may end the writing."""
 
     def end() -> None:
         raise InvalidInput("over")
@@ -133,14 +133,14 @@ def test_who_checks_may_end_it() -> None:
 
 @pytest.mark.parametrize("value", [0, -1, "x", "0", "-1", 1.5, True, [1], "1e3", "٣", None, ""])
 def test_top_is_a_number_of_labels(value: Any) -> None:
-    """Anything else is refused with what it was."""
+    """Any other value is refused, and the error shows it."""
     with pytest.raises(InvalidInput, match=r"parameters\.top must be a whole number >= 1, got"):
         read_top("parameters.top", value)
     assert read_top("top", "3") == read_top("top", 3) == 3
 
 
 def test_labels_of_the_model_are_for_outputs_with_as_many_columns() -> None:
-    """And come only where they are asked for; names of the protocol's outputs are their own."""
+    """They are written only on request, and their name is not one of the model's outputs."""
     specs = [
         TensorSpec("label", "INT64", ("N",)),
         TensorSpec("p", "FP32", ("N", 3)),
@@ -152,7 +152,7 @@ def test_labels_of_the_model_are_for_outputs_with_as_many_columns() -> None:
     assert chosen(made, [0, 1, 2], 0) == []
     ((position, _),) = chosen(made, [0, 1, 2], 2)
     assert position == 1
-    with pytest.raises(InvalidInput, match="the requested outputs have none; 'p' has"):
+    with pytest.raises(InvalidInput, match="the requested outputs have no labels; only 'p' has"):
         chosen(made, [0], 2)
     with pytest.raises(InvalidInput, match=r"outputs: .*labels.*config\.yaml"):
         chosen(labellers_of(specs, ()), [0], 2)
@@ -167,7 +167,7 @@ kinds = st.sampled_from(
 def test_the_best_are_those_of_a_stable_sort(
     datatype: str, rows: int, classes: int, data: st.DataObject
 ) -> None:
-    """Of any datatype, its extremes included."""
+    """This holds for each datatype and its extremes."""
     row = BY_NAME[datatype]
     count = data.draw(st.integers(1, classes))
     if row.numpy_native:
@@ -189,7 +189,7 @@ def test_the_best_are_those_of_a_stable_sort(
 
 @pytest.mark.parametrize("count", [1, 2, 5, SORTED_WHOLE + 1])
 def test_of_many_classes_only_some_are_sorted(count: int) -> None:
-    """With the same result: ties by index, NaN last."""
+    """The result is the same: ties are ordered by index, and NaN is last."""
     random = np.random.default_rng(count)
     scores = random.integers(0, 50, (3, SORTED_WHOLE + 1)).astype(np.float32)
     scores[1, :-3] = np.nan

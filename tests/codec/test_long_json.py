@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cohort.codec import PredictRequest, decode_inputs, parse_v1
-from cohort.codec.json_tensors import MOST_TEXTS
+from cohort.codec.json_tensors import MAX_TEXTS
 from cohort.codec.long_json import CUT_FROM_BYTES, LongList, read_long
 from cohort.errors import InvalidInput
 from cohort.http.v2.message import parse_infer
@@ -38,7 +38,7 @@ values = st.recursive(
 
 @st.composite
 def documents(draw: st.DrawFn) -> bytes:
-    """JSON as somebody may write it, or what is left of it after a slip."""
+    """JSON with optional escapes, or with some bytes added or removed."""
     text = orjson.dumps(draw(values), option=draw(st.sampled_from([0, orjson.OPT_INDENT_2])))
     if draw(st.booleans()):  # escaped where it need not be
         text = text.replace("中".encode(), b"\\u4e2d").replace("😀".encode(), b"\\ud83d\\ude00")
@@ -76,7 +76,7 @@ def test_pieces_are_read_as_orjson_reads_the_whole(text: bytes, block: int) -> N
 
 
 def outcome(read: Callable[[bytes], Arrays], text: bytes) -> object:
-    """The arrays, or what was said in place of them."""
+    """Return the arrays, or the error's text."""
     try:
         arrays = read(text)
     except InvalidInput as error:
@@ -146,7 +146,7 @@ def by_v2(spec: TensorSpec, text: bytes) -> Arrays:
 def test_pieces_make_the_arrays_of_the_whole(
     read: Callable[[TensorSpec, bytes], Arrays], tensor: tuple[str, Any], block: int
 ) -> None:
-    """On every API; and the one thing that is wrong is refused with the same words."""
+    """Every API reads the same arrays, and refuses the same mistake with the same words."""
     datatype, value = tensor
     spec, text = TensorSpec("x", datatype, None), orjson.dumps(value)
     assume(isinstance(value, list) or read is not by_rows)
@@ -154,7 +154,7 @@ def test_pieces_make_the_arrays_of_the_whole(
     wanted = outcome(partial(read, spec), text)
     with cut_into(block):
         found = outcome(partial(read, spec), text)
-    # Of lists that differ in their length and their depth, either is said.
+    # If lists differ in length and depth, either may be reported.
     assert found == wanted or ("is ragged" in str(found) and "is ragged" in str(wanted))
 
 
@@ -176,7 +176,7 @@ def is_even(value: Any) -> bool:
     ],
 )
 def test_what_is_no_json_is_found_by_its_byte(text: bytes) -> None:
-    """Whether it is in a long list, or behind one, or behind a long string."""
+    """The position is right in a long list, after one, and after a long string."""
     body = text % (b"1, " * CUT_FROM_BYTES)
     with pytest.raises(InvalidInput) as caught:
         decode_inputs(PredictRequest.parse(body), [TensorSpec("x", "FP32", None)])
@@ -197,7 +197,7 @@ MANY = 20_000
     ],
 )
 def test_more_than_a_few_members_are_refused_whatever_they_are(document: Any) -> None:
-    """A long body has tensors, and besides them not much."""
+    """A long body has tensors and few other members."""
     with pytest.raises(InvalidInput, match="more than 10000 members"):
         PredictRequest.parse(orjson.dumps({"input": [1], **document}))
 
@@ -205,13 +205,13 @@ def test_more_than_a_few_members_are_refused_whatever_they_are(document: Any) ->
 def test_objects_deep_in_one_another_are_refused() -> None:
     """They are read one within the other, and nothing we take has them."""
     deep = b'{"a": ' * 100 + b"[%b]" % b"1, ".ljust(CUT_FROM_BYTES, b" ") + b"}" * 100
-    with pytest.raises(InvalidInput, match="more than 16 objects in one another"):
+    with pytest.raises(InvalidInput, match="more than 16 nested objects"):
         PredictRequest.parse(deep)
 
 
 @pytest.mark.parametrize("filler", [b" ", b"1"])
 def test_long_texts_that_are_no_values_are_refused(filler: bytes) -> None:
-    """Blanks and digits of more than a megabyte: what cannot be read in parts."""
+    """Blanks and digits of more than a megabyte cannot be read in parts."""
     body = b'{"input": [1, ' + filler * (1 << 23) + b"2]}"
     with pytest.raises(InvalidInput, match="of one number or space"):
         decode_inputs(PredictRequest.parse(body), [TensorSpec("x", "FP32", None)])
@@ -233,9 +233,9 @@ def test_one_long_string_is_read_in_parts(character: str, ascii_only: bool) -> N
 def test_elements_of_bytes_are_as_many_as_the_runtime_takes_at_once(
     read: Callable[[TensorSpec, bytes], Arrays],
 ) -> None:
-    """One more is refused, before the rest is looked at."""
+    """One more element is refused before the rest is read."""
     spec = TensorSpec("x", "BYTES", None)
-    most = b"[" + b",".join([b'"a"'] * MOST_TEXTS) + b"]"
-    assert read(spec, most)["x"].shape == (MOST_TEXTS,)
+    most = b"[" + b",".join([b'"a"'] * MAX_TEXTS) + b"]"
+    assert read(spec, most)["x"].shape == (MAX_TEXTS,)
     with pytest.raises(InvalidInput, match="more than the 262144 elements of BYTES"):
         read(spec, most[:-1] + b',"a"]')

@@ -27,7 +27,7 @@ SHAPES = [(MANY,), (3, MANY), (MANY, 3), (2, 2, MANY), (MANY, 1, 1), (1, MANY, 2
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_they_are_nested_lists(shape: tuple[int, ...]) -> None:
-    """Whatever their shape."""
+    """This holds for any shape."""
     array = texts(*shape)
     parts = LongParts()
     document = {"before": 1, "y": parts.put(encode_parts("y", array)), "after": 2}
@@ -35,7 +35,7 @@ def test_they_are_nested_lists(shape: tuple[int, ...]) -> None:
 
 
 def test_rows_of_v1_are_made_of_them() -> None:
-    """Beside another output, and in base64."""
+    """They can be next to another output, and in base64."""
     outputs = {"a": texts(MANY), "b_bytes": texts(MANY), "c": np.arange(MANY)}
     body: Any = orjson.loads(encode_predictions(outputs, rows=True))
     assert body["predictions"][MANY - 1] == {
@@ -47,7 +47,7 @@ def test_rows_of_v1_are_made_of_them() -> None:
 
 
 def test_what_is_no_text_is_placed() -> None:
-    """By its index in the whole array, far behind the first portion."""
+    """The error has its index in the whole array, far after the first portion."""
     array = texts(3, MANY)
     array[2, 5] = b"\xff"
     parts = LongParts()
@@ -57,7 +57,7 @@ def test_what_is_no_text_is_placed() -> None:
 
 @pytest.mark.parametrize("array", [texts(MANY), np.zeros(1 << 20)])
 def test_writing_ends_at_the_deadline(array: Array) -> None:
-    """What is checked between portions ends it, in JSON and in bytes."""
+    """A check between portions ends it, in JSON and in bytes."""
     asked = 0
 
     def check() -> None:

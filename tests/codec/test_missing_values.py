@@ -1,4 +1,4 @@
-"""Missing values: null, and the word NaN, stand for what the input says."""
+"""Missing values: null and the word NaN become the input's missing value."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def plain(array: Array) -> Any:
 @settings(max_examples=examples(25))
 @given(rows=ROWS)
 def test_null_is_nan_for_every_float(datatype: str, rows: list[list[float | None]]) -> None:
-    """Short or long, and on every API the same."""
+    """It is so in short and long bodies, and on every API."""
     for way in ways():
         with way:
             assert plain(decode(rows, datatype)) == rows
@@ -78,7 +78,7 @@ def test_every_float_but_the_smallest_has_nan() -> None:
 def test_what_the_input_says_stands_for_null(
     datatype: str, missing: Any, value: Any, found: Any
 ) -> None:
-    """In each datatype, whichever way the body is read."""
+    """This holds for each datatype and each way to read the body."""
     spec = TensorSpec("x", datatype, ("N", "M"), missing=missing)
     body = orjson.dumps({"inputs": {"x": value}})
     for way in ways():
@@ -94,7 +94,7 @@ def test_what_the_input_says_stands_for_null(
 @pytest.mark.parametrize("size", [NEVER, ALWAYS])
 @pytest.mark.parametrize("datatype", [row.name for row in DATATYPES if row.kind == "int"])
 def test_a_whole_float_is_an_integer(datatype: str, size: int) -> None:
-    """As pandas writes whole numbers of a column that had gaps; a fraction is none."""
+    """pandas writes integers of a column with gaps so; a fraction is refused."""
     with simdjson_from(size):
         assert decode(b"[[1.0, 0, 1e0, -0.0]]", datatype).tolist() == [[1, 0, 1, 0]]
         for wrong in (b"[[1, 0.5]]", b"[[1, null]]", b"[[NaN]]", b"[[1, true]]"):
@@ -122,7 +122,7 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_the_word_nan_is_null(value: Any) -> None:
-    """And no text that holds it changes."""
+    """Text that contains the word does not change."""
     text = json.dumps([value, float("nan"), value]).encode()
     assert load_json(text) == [value, None, value]
     assert parse_json(text) == [value, None, value]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hn
 from numpy.typing import NDArray
 
-from cohort.codec.npy import LONGEST_HEADER, fit_array, fit_work, read_npy, write_npy
+from cohort.codec.npy import MAX_HEADER_BYTES, fit_array, fit_work, read_npy, write_npy
 from cohort.errors import DeadlineExceeded, InvalidInput
 from cohort.tensors import BY_DTYPE, DATATYPES, TensorSpec
 
@@ -40,7 +40,7 @@ def spec(datatype: str) -> TensorSpec:
 def test_what_numpy_saves_comes_out(
     dtype: np.dtype[Any], data: st.DataObject, fortran: bool, order: Any
 ) -> None:
-    """Of each datatype and shape, in each byte order and memory order."""
+    """This holds for each datatype and shape, in each byte order and memory order."""
     array = data.draw(hn.arrays(dtype, hn.array_shapes(min_dims=0, min_side=0, max_side=4)))
     sent = np.asarray(array.astype(dtype.newbyteorder(order)), order="F" if fortran else "C")
     read = read_npy(saved(sent))
@@ -53,7 +53,7 @@ def test_what_numpy_saves_comes_out(
 
 @given(NUMBERS, st.data())
 def test_what_is_written_numpy_loads(dtype: np.dtype[Any], data: st.DataObject) -> None:
-    """Without pickles, also where it is no block of memory."""
+    """It loads without pickles, also if the array is not contiguous."""
     array = data.draw(hn.arrays(dtype, hn.array_shapes(min_dims=0, min_side=0, max_side=4)))
     for one in (array, array.T):
         loaded = np.load(io.BytesIO(write_npy(one)), allow_pickle=False)
@@ -62,7 +62,7 @@ def test_what_is_written_numpy_loads(dtype: np.dtype[Any], data: st.DataObject) 
 
 
 def test_an_array_in_order_is_not_copied() -> None:
-    """It is read where it lies, which is why that takes no time."""
+    """It is read in place, so it has no work."""
     body = saved(np.ones((2, 3), "f4"))
     array = fit_array(spec("FP32"), read_npy(body))
     assert np.shares_memory(array, np.frombuffer(body, "u1"))
@@ -72,13 +72,13 @@ def test_an_array_in_order_is_not_copied() -> None:
 
 @given(st.lists(st.text(), min_size=1))
 def test_text_comes_out(words: list[str]) -> None:
-    """As numpy has it, which leaves out zeros at the end."""
+    """numpy leaves out zeros at the end."""
     array = np.array(words)
     assert fit_array(spec("BYTES"), read_npy(saved(array))).tolist() == array.tolist()
 
 
 def test_bytes_that_are_no_text_come_out() -> None:
-    """As void, which keeps zeros at the end, or as numpy's bytes."""
+    """They may be void, which keeps zeros at the end, or numpy's bytes."""
     raw = np.frombuffer(b"\xff\x00\x00\x00", "V2")
     assert fit_array(spec("BYTES"), read_npy(saved(raw))).tolist() == raw.tolist()
     two = np.array([b"\xff", b"\xfe"])
@@ -86,11 +86,11 @@ def test_bytes_that_are_no_text_come_out() -> None:
 
 
 def test_what_numpy_does_not_know_is_saved_as_bytes() -> None:
-    """bfloat16, and others of ml_dtypes with whole bytes."""
+    """bfloat16 is one such type, and so are others of ml_dtypes with whole bytes."""
     array = np.array([[1.5, -2.0]], ml_dtypes.bfloat16)
     body = saved(array.view("V2"))
     assert fit_array(spec("BF16"), read_npy(body)).tolist() == array.tolist()
-    with pytest.raises(InvalidInput, match=r"takes FP16, got .V2"):
+    with pytest.raises(InvalidInput, match=r"must be FP16, got .V2"):
         fit_array(spec("FP16"), read_npy(body))
 
 
@@ -105,8 +105,8 @@ def test_what_numpy_does_not_know_is_saved_as_bytes() -> None:
         (b"{'descr': '<f4', 'fortran_order': False}", "not descr"),
         (b"{'descr': '<f4', 'fortran_order': 0, 'shape': ()}", "no boolean fortran_order"),
         (b"{'descr': '<f4', 'fortran_order': False, 'shape': [1]}", "no tuple shape"),
-        (b"{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}", "no array's"),
-        (b"{'descr': '<f4', 'fortran_order': False, 'shape': (True,)}", "no array's"),
+        (b"{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}", "invalid shape"),
+        (b"{'descr': '<f4', 'fortran_order': False, 'shape': (True,)}", "invalid shape"),
         (b"{'descr': '<f4', 'fortran_order': False, 'shape': (2**62,)}", "not descr"),
         (
             b"{'descr': '<f4', 'fortran_order': False, 'shape': (9223372036854775807, 2)}",
@@ -119,19 +119,22 @@ def test_what_numpy_does_not_know_is_saved_as_bytes() -> None:
         (b"{'descr': '<f4', 'fortran_order': False, 'shape': (9223372036854775,)}", "but 0 follow"),
         (
             b"{'descr': '<f3', 'fortran_order': False, 'shape': ()}",
-            "is of '<f3', which no input is",
+            "is of '<f3', which no input can be",
         ),
-        (b"{'descr': '|V0', 'fortran_order': False, 'shape': (1,)}", "which no input is"),
+        (b"{'descr': '|V0', 'fortran_order': False, 'shape': (1,)}", "which no input can be"),
         (b"{'descr': '|V999999999', 'fortran_order': False, 'shape': (1,)}", "but 0 follow"),
-        (b"{'descr': '|V9999999999', 'fortran_order': False, 'shape': (1,)}", "which no input is"),
+        (
+            b"{'descr': '|V9999999999', 'fortran_order': False, 'shape': (1,)}",
+            "which no input can be",
+        ),
         (b"{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", "never loaded"),
-        (b"{'descr': '<c8', 'fortran_order': False, 'shape': (1,)}", "which no input is"),
-        (b"{'descr': 7, 'fortran_order': False, 'shape': (1,)}", "which no input is"),
-        (b" " * (LONGEST_HEADER + 1), "more than 1024"),
+        (b"{'descr': '<c8', 'fortran_order': False, 'shape': (1,)}", "which no input can be"),
+        (b"{'descr': 7, 'fortran_order': False, 'shape': (1,)}", "which no input can be"),
+        (b" " * (MAX_HEADER_BYTES + 1), "more than 1024"),
     ],
 )
 def test_a_header_that_is_none_is_told(header: bytes, says: str) -> None:
-    """Whatever it is, nothing of it is run, and nothing is made that the body does not hold."""
+    """No header runs code or allocates more than the body holds."""
     for version in (b"\x01\x00", b"\x02\x00", b"\x03\x00"):
         with pytest.raises(InvalidInput, match=says):
             read_npy(with_header(header, version=version))
@@ -139,15 +142,15 @@ def test_a_header_that_is_none_is_told(header: bytes, says: str) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"\x93NUMPY", b"\x93NUMPY\x01\x00", b"\x93NUMPY\x09\x00ab"])
 def test_a_file_cut_short_is_told(body: bytes) -> None:
-    """Also within its first bytes."""
+    """It is refused also if it ends within its first bytes."""
     with pytest.raises(InvalidInput):
         read_npy(body)
 
 
 def test_truth_is_zero_or_one() -> None:
-    """Any other byte is no boolean, and would be another to each operator."""
+    """Any other byte is not a boolean, and operators would read it differently."""
     body = saved(np.zeros(4, np.bool_))
-    with pytest.raises(InvalidInput, match="bytes of 0 or 1"):
+    with pytest.raises(InvalidInput, match="only bytes 0 and 1"):
         fit_array(spec("BOOL"), read_npy(body[:-1] + b"\x02"))
 
 
@@ -162,7 +165,7 @@ def test_text_that_is_no_unicode_is_told(points: int) -> None:
 
 @given(st.binary(max_size=300), st.sampled_from([row.name for row in DATATYPES]))
 def test_no_bytes_do_more_than_be_refused(junk: bytes, datatype: str) -> None:
-    """As a file, as a header, and behind a header."""
+    """Any bytes are read or raise InvalidInput: as a file, as a header, and after a header."""
     head = b"{'descr': '|u1', 'fortran_order': False, 'shape': (3,)}"
     for body in (junk, with_header(junk), with_header(head, junk)):
         with suppress(InvalidInput):
@@ -181,7 +184,7 @@ def test_no_bytes_do_more_than_be_refused(junk: bytes, datatype: str) -> None:
     ids=["flat", "turned", "wide", "empty", "scalar"],
 )
 def test_what_is_written_numpy_reads(array: NDArray[Any]) -> None:
-    """In parts or at once, in C order."""
+    """An array written in parts or at once is read in C order."""
     read = np.load(io.BytesIO(write_npy(array)))
     assert read.dtype == array.dtype
     assert np.array_equal(read, array)
@@ -189,7 +192,7 @@ def test_what_is_written_numpy_reads(array: NDArray[Any]) -> None:
 
 
 def test_the_writing_of_a_long_array_ends_with_its_time() -> None:
-    """Between two parts."""
+    """The deadline ends it between two parts."""
     looks = iter([None, None])
 
     def check() -> None:

@@ -98,7 +98,7 @@ def test_an_integer_version_is_kept_as_its_text() -> None:
             b'{"input": [1], "outputs": [1]}',
             "a list of output names, got 1 in it",
         ),
-        (b'{"input": [1], "outputs": []}', "'outputs' names none"),
+        (b'{"input": [1], "outputs": []}', "'outputs' is empty"),
         (b'{"input": [1], "timeout_ms": "5"}', "'timeout_ms' must be a number"),
         (b'{"input": [1], "timeout_ms": true}', "'timeout_ms' must be a number, got true"),
         (b'{"input": [1], "timeout_ms": 0}', "'timeout_ms' must be > 0"),
@@ -110,7 +110,7 @@ def test_an_integer_version_is_kept_as_its_text() -> None:
     ],
 )
 def test_an_invalid_request_is_refused_with_the_reason(body: bytes, said: str) -> None:
-    """What is wrong is said, the same whether the body is short or long."""
+    """A short and a long body get the same reason."""
     for size in (NEVER, ALWAYS):
         with simdjson_from(size), pytest.raises(InvalidInput) as caught:
             PredictRequest.parse(body)
@@ -130,7 +130,7 @@ def test_an_invalid_request_is_refused_with_the_reason(body: bytes, said: str) -
     ],
 )
 def test_a_file_that_came_as_json_is_named(start: bytes, said: str) -> None:
-    """By its first bytes, with what to send, whether it is short or long."""
+    """Its first bytes identify it, in a short and in a long body; the error states what to send."""
     for body in (start, start + bytes(1 << 20)):
         with pytest.raises(InvalidInput, match=re.escape(said)):
             PredictRequest.parse(body)
@@ -153,7 +153,7 @@ def test_a_list_is_a_column(size: int) -> None:
 
 @pytest.mark.parametrize("size", [NEVER, ALWAYS])
 def test_the_last_of_repeated_keys_counts(size: int) -> None:
-    """In the request and among its inputs, on both ways."""
+    """This holds in the request and among its inputs, in both readers."""
     with simdjson_from(size):
         request = PredictRequest.parse(b'{"id": "a", "id": "b", "inputs": {"x": [1], "x": [2, 3]}}')
         assert request.id == "b"
@@ -162,7 +162,7 @@ def test_the_last_of_repeated_keys_counts(size: int) -> None:
 
 
 def test_a_byte_order_mark_is_skipped_at_any_length() -> None:
-    """One: some editors and languages write it, and no other text may stand before JSON."""
+    """Some editors and languages write one; no other text may come before JSON."""
     spec = [TensorSpec("x", "INT64", ("N",))]
     for size in (NEVER, ALWAYS):
         with simdjson_from(size):
@@ -184,12 +184,12 @@ def test_names_that_differ_after_a_nul_are_different(size: int) -> None:
 
 
 def test_the_single_form_needs_a_model_with_one_input() -> None:
-    """Of several, the names are given; the only one's name is filled in."""
+    """The error lists several inputs; a single one gets the values."""
     request = PredictRequest.parse(b'{"input": [[1, 2]]}')
     assert list(decode_inputs(request, [TensorSpec("f", "FP32", ("N", 2))])) == ["f"]
-    with pytest.raises(InvalidInput, match="this one takes 'a', 'b'"):
+    with pytest.raises(InvalidInput, match="this one has 'a', 'b'"):
         decode_inputs(request, [TensorSpec("a", "FP32", ()), TensorSpec("b", "FP32", ())])
-    with pytest.raises(InvalidInput, match="this one takes none"):
+    with pytest.raises(InvalidInput, match="this one has none"):
         decode_inputs(request, [])
 
 

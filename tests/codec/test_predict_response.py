@@ -88,7 +88,7 @@ def test_any_layout_is_written_in_row_order() -> None:
 
 
 def test_text_counts_by_its_elements_and_its_length() -> None:
-    """What is left out of a response, in place of a sequence, counts for nothing."""
+    """An empty array, which replaces a sequence in a response, counts as nothing."""
     assert not are_large([np.empty((), np.object_), np.array(["text"] * 1000, np.object_)])
     assert are_large([np.array(["text"] * 4000, np.object_)])
     assert are_large([np.array(["x" * LARGE_BYTES, b""], np.object_)])

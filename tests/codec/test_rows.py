@@ -41,7 +41,7 @@ Y = TensorSpec("y", "FP32", ("N", 3))
 def test_a_model_of_rows_of_numbers_is_coalescible(
     inputs: list[TensorSpec], outputs: list[TensorSpec], yes: bool
 ) -> None:
-    """Nobody can say beforehand how long a run of longer rows holds the loop."""
+    """The time that a run of longer rows holds the loop cannot be known in advance."""
     assert is_coalescible(inputs, outputs) is yes
 
 
@@ -64,7 +64,7 @@ def test_a_model_of_rows_of_numbers_is_coalescible(
     ],
 )
 def test_rows_of_one_width_are_read_flat(rows: Any, found: object) -> None:
-    """Anything else goes the long way."""
+    """Other values are left to the general reader."""
     assert flat_rows(rows) == found
 
 
@@ -77,7 +77,7 @@ def pack(*values: Any, datatype: str = "FP32", width: int = 2) -> Array | None:
 
 
 def test_rows_are_packed_into_one_array() -> None:
-    """In the datatype of the model, in the order in which they came, and however they came."""
+    """The array has the model's datatype and the order of the rows, whatever their forms."""
     raw = np.array([[5, 6], [7, np.nan]], "f4").tobytes()
     for values, expected in (
         ([[1, 2]], [[1, 2]]),
@@ -128,7 +128,7 @@ def outputs(draw: st.DrawFn) -> tuple[Array, list[int]]:
 
 @given(outputs())
 def test_each_request_gets_its_rows(found: tuple[Array, list[int]]) -> None:
-    """Nested, flat and as bytes."""
+    """Rows may be nested, flat and bytes."""
     array, counts = found
     ends = np.cumsum([0, *counts])
     parts = [array[begin:end] for begin, end in pairwise(ends)]

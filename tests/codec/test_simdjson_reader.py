@@ -41,7 +41,7 @@ def test_a_parser_is_not_shared_while_a_request_holds_it() -> None:
 
 
 def test_long_bodies_are_read_on_many_threads_at_once() -> None:
-    """Nothing is shared: each body has its own parser."""
+    """Bodies share nothing: each has its own parser."""
     spec = [TensorSpec("input", "FP32", ("N", 500))]
 
     def work(seed: int) -> bool:
@@ -54,7 +54,7 @@ def test_long_bodies_are_read_on_many_threads_at_once() -> None:
 
 
 def outcome(body: bytes, specs: list[TensorSpec], size: int) -> tuple[Any, ...]:
-    """What becomes of a body: its arrays bit by bit, or the sentence it is refused with."""
+    """Return a body's arrays bit by bit, or the error that refuses it."""
     with simdjson_from(size):
         try:
             request = PredictRequest.parse(body)
@@ -126,7 +126,7 @@ SPECS = st.tuples(
 def test_both_readers_give_the_same_arrays_and_errors(
     value: object, other: object, spec: Any, other_spec: Any, outputs: bool
 ) -> None:
-    """Whatever two inputs contain, simdjson and orjson agree to the bit and to the word."""
+    """For any two inputs, simdjson and orjson agree in every bit and every word."""
     specs = [TensorSpec("x", *spec), TensorSpec("y", *other_spec)]
     document: dict[str, Any] = {"inputs": {"x": value, "y": other}}
     if outputs:
@@ -188,7 +188,7 @@ def test_a_truncated_body_is_refused(size: int) -> None:
 
 @pytest.mark.parametrize("place", ["top", "inputs"])
 def test_an_object_of_many_members_is_not_looked_up_member_by_member(place: str) -> None:
-    """simdjson walks all of an object for each name: orjson reads it, and says the same."""
+    """simdjson searches the whole object for each name, so the body is left to orjson."""
     many = {str(number): 1 for number in range(simdjson_reader.MAX_LOOKUPS + 1)}
     members = {"inputs": {"x": [[1.0] * 3000]}, **many} if place == "top" else {"inputs": many}
     body = orjson.dumps({**members, "id": "a" * simdjson_reader.MIN_BODY_BYTES})

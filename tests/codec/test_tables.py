@@ -36,14 +36,14 @@ def written(rows: list[list[Any]]) -> bytes:
 
 @given(st.lists(st.lists(FLOATS, min_size=3, max_size=3), min_size=1))
 def test_numbers_come_out_of_csv(rows: list[list[float]]) -> None:
-    """Exactly, in the order of rows and columns."""
+    """They are exact, in the order of rows and columns."""
     found = read_csv(written(rows), [FEATURES])["x"]
     assert np.array_equal(found, np.array(rows, "f4"))
 
 
 @given(st.lists(st.tuples(TEXT, st.integers(-(2**63), 2**63 - 1), st.booleans()), min_size=1))
 def test_columns_come_out_of_csv(rows: list[tuple[str, int, bool]]) -> None:
-    """Text with commas, quotes and line ends in it, the largest numbers, and truth."""
+    """Text may have commas, quotes and line ends; the largest numbers and booleans come out."""
     table: list[list[Any]] = [
         ["right", "age", "name"],
         *([right, age, name] for name, age, right in rows),
@@ -57,14 +57,14 @@ def test_columns_come_out_of_csv(rows: list[tuple[str, int, bool]]) -> None:
 
 @pytest.mark.parametrize("count", [1, CELLS_AT_ONCE // 3, CELLS_AT_ONCE // 3 + 1, CELLS_AT_ONCE])
 def test_many_rows_come_out_of_csv(count: int) -> None:
-    """However they are cut."""
+    """They are the same for any division into blocks."""
     rows = np.arange(3 * count).reshape(-1, 3)
     assert np.array_equal(read_csv(written(rows.tolist()), [FEATURES])["x"], rows)
 
 
 @given(st.binary(max_size=200) | st.text('1,\n\r"a.-e').map(str.encode))
 def test_no_bytes_do_more_than_be_refused(body: bytes) -> None:
-    """For inputs of each datatype, one or several."""
+    """Inputs of each datatype, one or several, are read or raise InvalidInput."""
     for specs in ([FEATURES], [NAME, AGE], [RIGHT]):
         with suppress(InvalidInput):
             read_csv(body, specs)
@@ -81,7 +81,7 @@ JSON = st.recursive(
 
 @given(JSON, st.sampled_from(["dataframe_split", "dataframe_records"]), st.booleans())
 def test_no_json_does_more_than_be_refused(value: Any, key: str, framed: bool) -> None:
-    """As a frame, or as its data."""
+    """A frame, or its data, is read or raises InvalidInput."""
     if framed and key == "dataframe_split":
         value = {"columns": ["name", "age"], "data": value}
     for specs in ([FEATURES], [NAME, AGE]):
@@ -116,7 +116,7 @@ def test_a_long_table_is_read_in_parts() -> None:
 
 @pytest.mark.parametrize("line", [b"1,2,3\n", b"\n"])
 def test_reading_csv_ends_where_its_time_is_over(line: bytes) -> None:
-    """Also among lines that are blank."""
+    """Blank lines count as well."""
     times = iter([None, None, DeadlineExceeded(1.0)])
 
     def check() -> None:

@@ -46,7 +46,7 @@ def b64(text: str) -> dict[str, str]:
     ],
 )
 def test_all_forms_of_one_input_mean_the_same(document: object) -> None:
-    """By row or by column, with its name or without it."""
+    """Rows and columns are accepted, with the input's name or without it."""
     assert parsed(document, X) == {"x": [[1, 2], [3, 4]]}
 
 
@@ -58,7 +58,7 @@ def test_all_forms_of_one_input_mean_the_same(document: object) -> None:
     ],
 )
 def test_several_inputs_come_by_name(document: object) -> None:
-    """By row or by column."""
+    """Rows and columns are accepted."""
     assert parsed(document, X, NUMBERS) == {"x": [[1, 2], [3, 4]], "n": [5, 6]}
 
 
@@ -80,7 +80,7 @@ def test_base64_stands_for_text_where_the_input_has_text() -> None:
     ],
 )
 def test_invalid_base64_is_refused(value: object, says: str) -> None:
-    """With the input's name."""
+    """The error names the input."""
     said = refusal({"instances": [value]}, WORDS)
     assert says in said
     assert "'words'" in said
@@ -88,14 +88,14 @@ def test_invalid_base64_is_refused(value: object, says: str) -> None:
 
 @pytest.mark.parametrize("value", [{"b64": 1}, {"b64": "YQ==", "c": 1}])
 def test_what_only_looks_like_base64_is_inputs_by_name(value: object) -> None:
-    """An input may be called b64, too."""
+    """An input may also be called b64."""
     assert "b64" in refusal({"instances": [value]}, WORDS)
     spec = TensorSpec("b64", "INT64", ("N",))
     assert parsed({"instances": [{"b64": 1}]}, spec) == {"b64": [1]}
 
 
 def test_text_nested_too_deep_is_refused() -> None:
-    """Deeper than a function could recurse, too."""
+    """It is refused also if it is deeper than a function could recurse."""
     deep = b'{"instances": ' + b"[" * 900 + b'"a"' + b"]" * 900 + b"}"
     with pytest.raises(InvalidInput):
         parse_v1(deep).decode([WORDS])
@@ -119,7 +119,7 @@ def test_text_nested_too_deep_is_refused() -> None:
     ],
 )
 def test_a_body_of_another_form_is_refused(body: bytes, says: str) -> None:
-    """Each by what is wrong with it."""
+    """The error names the mistake."""
     with pytest.raises(InvalidInput, match=says):
         parse_v1(body)
 
@@ -141,7 +141,7 @@ def test_several_inputs_without_names_are_refused() -> None:
 
 
 def test_a_row_that_does_not_name_all_inputs_is_refused_by_its_number() -> None:
-    """Also where the first of them did."""
+    """It is refused also if the first row names all of them."""
     first = {"x": [1, 2], "n": 5}
     for other in ([3, 4], {"x": [3, 4]}, {"x": [3, 4], "n": 6, "m": 7}, b64("a")):
         assert "instances[1]" in refusal({"instances": [first, other]}, X, NUMBERS)
@@ -153,7 +153,7 @@ def written(rows: bool, **outputs: Array) -> Any:
 
 
 def test_one_output_is_written_without_its_name() -> None:
-    """By row and by column."""
+    """This holds by row and by column."""
     y = np.array([[1, 2], [3, 4]], "f4")
     assert written(True, y=y) == {"predictions": [[1, 2], [3, 4]]}
     assert written(False, y=y) == {"outputs": [[1, 2], [3, 4]]}
@@ -169,7 +169,7 @@ def test_several_outputs_are_written_by_name() -> None:
 
 
 def test_bytes_are_written_in_base64_where_the_name_says_so() -> None:
-    """As text elsewhere."""
+    """Bytes of other outputs are written as text."""
     words = np.array([["a", b"\xff"]], object)
     assert written(True, y_bytes=words) == {"predictions": [[{"b64": "YQ=="}, {"b64": "/w=="}]]}
     assert written(True, y=np.array(["a"], object)) == {"predictions": ["a"]}
@@ -190,5 +190,5 @@ def test_outputs_that_have_no_rows_are_not_written_by_row(
     """Columns can be asked for instead."""
     with pytest.raises(InvalidInput, match=says) as refused:
         written(True, **outputs)
-    assert "with 'inputs' in place of 'instances'" in str(refused.value)
+    assert "with 'inputs' instead of 'instances'" in str(refused.value)
     assert written(False, **outputs)

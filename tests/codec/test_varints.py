@@ -28,7 +28,7 @@ def many(datatype: str, count: int = PACKED_AT_ONCE) -> Array:
 
 @pytest.mark.parametrize("datatype", NUMBERS)
 def test_packed_values_are_protobufs_own(datatype: str) -> None:
-    """Both ways, for an array of several parts."""
+    """Packing and unpacking agree with protobuf, for an array of several parts."""
     array = many(datatype)
     name = FIELDS[datatype]
     contents = InferTensorContents(**{name: array.tolist()})
@@ -40,7 +40,7 @@ def test_packed_values_are_protobufs_own(datatype: str) -> None:
 
 @pytest.mark.parametrize("datatype", NUMBERS)
 def test_no_values_are_packed_as_nothing(datatype: str) -> None:
-    """And nothing is no value."""
+    """An empty text unpacks to an empty array."""
     empty = np.empty(0, BY_NAME[datatype].dtype)
     assert pack_values(empty, datatype) == b""
     assert unpack_values(b"", datatype).size == 0
@@ -52,6 +52,6 @@ def test_no_values_are_packed_as_nothing(datatype: str) -> None:
      ("UINT64", b"\x80" * 2 * PACKED_AT_ONCE + b"\x01"), ("FP32", b"123"), ("FP64", b"1234")],
 )  # fmt: skip
 def test_what_is_not_packed_is_refused(datatype: str, data: bytes) -> None:
-    """Cut short, or longer than any number."""
+    """Values that are cut short, or longer than any number, are refused."""
     with pytest.raises(InvalidInput, match=f"packed values of {datatype}"):
         unpack_values(data, datatype)

@@ -1,4 +1,4 @@
-"""How tests run commands that prepare models."""
+"""Functions that run commands that prepare models."""
 
 from __future__ import annotations
 

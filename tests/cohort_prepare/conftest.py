@@ -1,4 +1,4 @@
-"""How tests of commands that prepare models start the processes that do the work."""
+"""Fixtures that start the processes of commands that prepare models."""
 
 from __future__ import annotations
 

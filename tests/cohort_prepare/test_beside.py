@@ -1,4 +1,4 @@
-"""What is written beside a converted model: its tokenizer, its labels, and a config."""
+"""Files that are written next to a converted model: its tokenizer, its labels, and a config."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ EXPORT = SourceExport(
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where an adapter has written them."""
+    """A folder with files that an adapter has written."""
     (tmp_path / "made").mkdir()
     (tmp_path / "made/tokenizer.json").write_text("{}")
     return tmp_path / "made"
 
 
 def test_they_lie_beside_the_model_in_a_folder_that_is_made(folder: Path) -> None:
-    """Under their names, with the config under the model's."""
+    """They keep their names, and the config has the model's name."""
     out = folder.parent / "new/folder/mood.onnx"
     written = write_beside(EXPORT, folder, out)
     assert [one.name for one in written] == ["tokenizer.json", "mood.config.yaml"]
@@ -46,7 +46,7 @@ def test_in_a_models_folder_the_config_is_where_a_server_reads_it(folder: Path) 
 
 
 def test_another_models_tokenizer_is_not_replaced(folder: Path) -> None:
-    """But that of the model itself is, as the model is."""
+    """The same model's tokenizer is replaced, as the model is."""
     out = folder.parent / "mood.onnx"
     out.with_name("tokenizer.json").write_text("another")
     with pytest.raises(Misused, match="may belong to another model"):

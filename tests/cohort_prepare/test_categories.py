@@ -71,7 +71,7 @@ def converted(folder: Path, what: str) -> str:
 async def test_words_give_what_they_give_in_pandas(
     what: str, training: Any, tmp_path: Path
 ) -> None:
-    """Of columns of words, of numbers, and of gaps; a word that was not learned is refused."""
+    """This holds for columns of words, of numbers and with gaps; an unknown word is refused."""
     said = converted(tmp_path, what)
     assert "callers send 'Basel', 'Ulm', 'Zug' for city" in said
     rows = training.people[:200]
@@ -87,7 +87,7 @@ async def test_words_give_what_they_give_in_pandas(
         np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-6)
         unknown = {name: values[:1] for name, values in inputs.items()}
         unknown["city"] = np.array(["Bern"], np.object_)
-        with pytest.raises(InvalidInput, match="input 'city' row 0: 'Bern' is none of its 3"):
+        with pytest.raises(InvalidInput, match="input 'city' row 0: 'Bern' is not one of its 3"):
             await runtime.infer("people", unknown)
 
 
@@ -102,7 +102,7 @@ def test_columns_that_cannot_be_told_are_left_to_the_config(tmp_path: Path) -> N
 
 
 def test_categories_that_have_no_converter_are_refused(training: Any, tmp_path: Path) -> None:
-    """With what to do; their converter writes wrong numbers."""
+    """The error states what to do, since their converter writes wrong numbers."""
     request = ExportRequest(str(tmp_path / "model.onnx"))
     with pytest.raises(Rejected, match="after a OneHotEncoder or OrdinalEncoder"):
         adapter_of(FRAMEWORKS["sklearn"]).export(training.histogram(), request)

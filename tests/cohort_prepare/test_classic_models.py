@@ -11,7 +11,7 @@ import pytest
 
 from cohort.tensors import Arrays, by_name
 from cohort_prepare.evaluating.cases import as_arrays
-from cohort_prepare.evaluating.pairing import settle
+from cohort_prepare.evaluating.pairing import resolve_ties
 from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.finishing import check_export, open_exported
 from cohort_prepare.frameworks import FRAMEWORKS, ExportRequest, Reference, adapter_of
@@ -23,7 +23,7 @@ FP32 = Allowed("FP32", 1e-4)
 
 
 def outputs(model: Any, path: Path, framework: str = "sklearn") -> tuple[Arrays, Arrays]:
-    """What the source gives for the rows that its adapter chose, and what the ONNX model does."""
+    """Return the outputs of the source and of the ONNX model for the adapter's rows."""
     adapter = adapter_of(FRAMEWORKS[framework])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -33,7 +33,7 @@ def outputs(model: Any, path: Path, framework: str = "sklearn") -> tuple[Arrays,
     check_export(path)
     session = open_exported(path)
     got = by_name(session.outputs, session.run(rows))
-    return settle(expected, got)[0], got
+    return resolve_ties(expected, got)[0], got
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def outputs(model: Any, path: Path, framework: str = "sklearn") -> tuple[Arrays,
     ],
 )
 def test_conversion_gives_what_the_estimator_gives(kind: str, tmp_path: Path) -> None:
-    """Also at the thresholds of trees, next to them, and where values are missing."""
+    """It does also at the thresholds of trees, next to them, and with missing values."""
     from tests.cohort_prepare.estimators import ESTIMATORS
 
     model, data = ESTIMATORS[kind]

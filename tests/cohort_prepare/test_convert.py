@@ -72,7 +72,7 @@ def test_source_that_is_not_there_is_told(training: Path) -> None:
 
 
 def test_names_of_classes_are_written_and_the_lines_that_show_them_told(training: Path) -> None:
-    """From a file or between commas; as many as one output has columns."""
+    """They come from a file or a list, and their number is the columns of one output."""
     (training / "names.txt").write_text("setosa\nversicolor\nvirginica\n")
     for number, given in enumerate(["names.txt", "setosa, versicolor, virginica"]):
         out = f"models/iris/{number + 1}/model.onnx"

@@ -1,4 +1,4 @@
-"""Where the packages of an environment come from that uv makes for a framework."""
+"""Sources of packages for the environment that uv makes for a framework."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def command() -> str:
-    """What starts PyTorch's environment; a package that is not here keeps it from being ours."""
+    """Return the command of PyTorch's environment; a missing package rules out the current one."""
     return " ".join(find_environment(FRAMEWORKS["pytorch"], packages=["torchvision"]).command)
 
 
 def test_torch_is_the_one_for_the_cpu() -> None:
-    """Where nobody says otherwise: the one for CUDA takes gigabytes."""
+    """It is the default, since the one for CUDA takes gigabytes."""
     assert "--torch-backend cpu" in command()
 
 
 def test_wheels_that_pip_has_are_uv_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `make install` takes them; torch is then theirs, or that of PyPI."""
+    """uv finds them as `make install` does; torch is then from there or from PyPI."""
     monkeypatch.setenv("PIP_FIND_LINKS", "/wheels https://wheels.example")
     assert "--find-links /wheels --find-links https://wheels.example" in command()
     assert "--torch-backend" not in command()

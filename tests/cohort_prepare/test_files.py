@@ -48,14 +48,14 @@ def test_weights_above_a_size_go_beside(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("content", [b"", b"no model", b"\x08\x0a" + b"\xff" * 40])
 def test_what_is_no_model_is_said(tmp_path: Path, content: bytes) -> None:
-    """A file that holds something else is named, with what it holds."""
+    """The error names the file and its real content."""
     (tmp_path / "model.onnx").write_bytes(content)
     with pytest.raises(Misused, match=r"model\.onnx"):
         onnx_files.read_onnx(tmp_path / "model.onnx")
 
 
 def test_cases_come_back(tmp_path: Path) -> None:
-    """Numbers and text, inputs and expected outputs."""
+    """Numbers and text come back, as inputs and as expected outputs."""
     words = np.array(["a", "bcd"], object)
     cases = Cases({"x": np.eye(2, dtype=np.float32), "words": words}, {"y": np.arange(2)})
     write_cases(tmp_path / "cases.npz", cases)
@@ -67,7 +67,7 @@ def test_cases_come_back(tmp_path: Path) -> None:
 
 
 def test_pickles_are_not_read(tmp_path: Path) -> None:
-    """An array of objects is refused, with what to write instead."""
+    """An array of objects is refused, and the error names a type to use instead."""
     np.savez(tmp_path / "cases.npz", x=np.array([{}], object))
     with pytest.raises(Misused, match=r"astype\(str\)"):
         read_cases(tmp_path / "cases.npz")
@@ -85,7 +85,7 @@ def test_pickles_are_not_read(tmp_path: Path) -> None:
 def test_headers_that_python_cannot_parse_are_refused(
     tmp_path: Path, header: str, said: str
 ) -> None:
-    """Whatever an array's header says, the file is named; objects are told from rubbish."""
+    """The error names the file for any header, and objects differ from invalid data."""
     content = header.encode().ljust(9999) + b"\n"
     with zipfile.ZipFile(tmp_path / "cases.npz", "w") as file:
         file.writestr("x.npy", b"\x93NUMPY\x01\x00" + len(content).to_bytes(2, "little") + content)
@@ -110,7 +110,7 @@ def test_labels_that_their_file_does_not_hold_are_refused(tmp_path: Path) -> Non
 
 
 def test_labels_are_classes_or_their_numbers() -> None:
-    """By name or by number, whole floats included; anything else is told, with what would do."""
+    """Classes match by name or by number, whole floats included; an error lists the valid ones."""
     numbers, names = np.array([0.0, 2.0]), np.array(["a", "c"], object)
     assert fit_labels(numbers, 3).tolist() == [0, 2]
     assert fit_labels(names, 3, ("a", "b", "c")).tolist() == ["a", "c"]
@@ -122,18 +122,18 @@ def test_labels_are_classes_or_their_numbers() -> None:
 
 
 def test_cases_that_do_not_fit_are_said(tmp_path: Path) -> None:
-    """Doubles become floats; a wrong name is told with the right one."""
+    """Doubles become floats; the error about a wrong name contains the right one."""
     specs = [TensorSpec("pixels", "FP32", (None, 2))]
     fitted = fit_cases(Cases({"pixels": np.eye(2)}), specs, tmp_path / "cases.npz")
     assert fitted.inputs["pixels"].dtype == np.float32
     with pytest.raises(Misused, match="did you mean 'pixels'"):
         fit_cases(Cases({"pixel": np.eye(2)}), specs, tmp_path / "cases.npz")
-    with pytest.raises(Misused, match=r"takes shape \[\?, 2\], got \[3, 3\]"):
+    with pytest.raises(Misused, match=r"must have shape \[\?, 2\], got \[3, 3\]"):
         fit_cases(Cases({"pixels": np.eye(3)}), specs, tmp_path / "cases.npz")
 
 
 def test_steps_travel_with_the_model(tmp_path: Path) -> None:
-    """Each command appends what it did; what is no record of ours is none."""
+    """Each command appends its step; invalid records are ignored."""
     model = onnx_models.mlp()
     first = StepRecord("convert", "MLP", "pytorch", {"torch": "2.13.0"})
     second = StepRecord(

@@ -1,4 +1,4 @@
-"""How commands that prepare models end, whatever they are given and wherever they print to."""
+"""Exit codes and output of commands that prepare models, for any input and any stdout."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def lying(path: Path) -> Path:
 
 
 def test_array_that_is_less_than_it_promises_is_not_read(tmp_path: Path) -> None:
-    """No memory is taken for what a header says and the file does not have."""
+    """No memory is allocated for data that the header claims and the file does not have."""
     with pytest.raises(Misused, match=r"does not match the shape \[1125899906842624, 4\]"):
         read_cases(lying(tmp_path / "cases.npz"))
 
 
 def test_array_that_is_there_twice_is_refused(tmp_path: Path) -> None:
-    """Nobody can know which of the two was meant."""
+    """The intended one of the two cannot be known."""
     array = io.BytesIO()
     np.save(array, np.eye(2))
     with zipfile.ZipFile(tmp_path / "cases.npz", "w") as file:
@@ -67,7 +67,7 @@ def test_array_that_is_there_twice_is_refused(tmp_path: Path) -> None:
 def start(
     *arguments: str | Path, redirect: str = "", **environment: str
 ) -> subprocess.CompletedProcess[bytes]:
-    """The command in a process of its own, in a shell."""
+    """Run the command in a separate process, in a shell."""
     command = [sys.executable, "-m", "cohort", *map(str, arguments)]
     return subprocess.run(
         ["/bin/sh", "-c", f'"$@" {redirect}', "sh", *command],
@@ -78,14 +78,14 @@ def start(
 
 
 def test_full_output_is_no_verdict(model: Path) -> None:
-    """A report that cannot be printed is told on stderr, with the exit code of wrong use."""
+    """A report that cannot be printed is an error on stderr, with the exit code of wrong use."""
     done = start("inspect", model, "--json", redirect=">/dev/full")
     assert (done.returncode, b"Traceback" in done.stderr) == (2, False)
     assert b"cannot print the report" in done.stderr
 
 
 def test_names_of_others_move_no_cursor_in_any_locale(model: Path) -> None:
-    """What a file says of its maker is shown as text, and arrows as escapes where they have to."""
+    """A producer's name in a file is shown as text, and arrows are escaped if needed."""
     done = start("inspect", model, PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
     assert b"pink" in done.stdout
@@ -93,7 +93,7 @@ def test_names_of_others_move_no_cursor_in_any_locale(model: Path) -> None:
 
 
 def test_failure_is_json_in_every_command(tmp_path: Path, model: Path) -> None:
-    """One object on stdout, and exit code 2, for a file that lies."""
+    """A false header gives one object on stdout, and exit code 2."""
     cases = lying(tmp_path / "cases.npz")
     done = start("verify", model, model, "--inputs", cases, "--json")
     found = json.loads(done.stdout)
@@ -111,7 +111,7 @@ def test_failure_is_json_in_every_command(tmp_path: Path, model: Path) -> None:
     ],
 )
 def test_wrong_use_of_any_command_is_json(arguments: list[str], said: str) -> None:
-    """One object with the command's name, as where the command itself fails."""
+    """It is one object with the command's name, as when the command itself fails."""
     done = run(*arguments, "--json")
     found = json.loads(done.stdout)
     assert (done.exit_code, found["command"], found["good"]) == (2, arguments[0], False)
@@ -122,7 +122,7 @@ def test_wrong_use_of_any_command_is_json(arguments: list[str], said: str) -> No
     ("command", "option"), [("inspect", "--html"), ("optimize", "--out"), ("publish", "--to")]
 )
 def test_path_that_cannot_be_written_is_wrong_use(model: Path, command: str, option: str) -> None:
-    """A sentence with the path, and no traceback."""
+    """The error is a sentence with the path, without a traceback."""
     more = ["--name", "a"] if command == "publish" else []
     done = run(command, str(model), option, "/proc/x", *more, "--json")
     assert done.exit_code == 2, done.output
@@ -146,7 +146,7 @@ def model():
 
 
 def test_killed_command_leaves_no_child(tmp_path: Path) -> None:
-    """What the user's module does ends also where the command had no time to end it."""
+    """The user's module ends also if the command had no time to end it."""
     (tmp_path / "endless.py").write_text(ENDLESS)
     convert = ("convert", "endless:model", "--from", "sklearn", "--out", "model.onnx")
     command = subprocess.Popen(
@@ -162,7 +162,7 @@ def test_killed_command_leaves_no_child(tmp_path: Path) -> None:
 
 
 def has_ended(pid: int) -> bool:
-    """Whether a process is gone, or waits for nothing but to be counted as gone."""
+    """Return True if a process is gone, or is a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -170,7 +170,7 @@ def has_ended(pid: int) -> bool:
 
 
 def test_folders_of_killed_commands_are_swept(tmp_path: Path) -> None:
-    """After a day; one that may be in use stays."""
+    """They are removed after a day; a folder that may be in use stays."""
     (tmp_path / ".preparing-old").mkdir()
     (tmp_path / ".preparing-new").mkdir()
     then = (tmp_path / ".preparing-new").stat().st_mtime - ABANDONED_SECONDS - 60
@@ -190,7 +190,7 @@ def test_folders_of_killed_commands_are_swept(tmp_path: Path) -> None:
     ],
 )
 def test_code_1_is_a_verdict_and_nothing_else(failure: Exception, code: int, said: str) -> None:
-    """What the machine lacks says nothing of a model."""
+    """A fault of the machine is not a verdict on a model."""
 
     @click.command()
     @reporting
@@ -225,7 +225,7 @@ def test_stopped_in_the_middle_of_an_import_it_says_so(number: signal.Signals) -
 
 
 def test_a_long_step_is_told_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a line of the log for each thing that is done, once it has taken a while."""
+    """The log has a line for each step, once it has taken a while."""
     monkeypatch.setattr(frame, "LINE_SECONDS", 0.001)
     told = io.StringIO()
     monkeypatch.setattr(sys, "stderr", told)
@@ -256,7 +256,7 @@ command()
 
 
 def command_that(body: str, folder: Path) -> subprocess.Popen[bytes]:
-    """A command in a process of its own, which prints JSON."""
+    """Start a command in a separate process, which prints JSON."""
     return subprocess.Popen(
         [sys.executable, "-c", COMMAND.format(body=body), "--json"],
         stdout=subprocess.PIPE,
@@ -275,7 +275,7 @@ def command_that(body: str, folder: Path) -> subprocess.Popen[bytes]:
     ],
 )
 def test_a_crash_is_told(tmp_path: Path, number: signal.Signals, code: int, said: str) -> None:
-    """As any failure is: one JSON object, a sentence and an exit code."""
+    """It is reported like any failure: one JSON object, a sentence and an exit code."""
     process = command_that(f"os.kill(os.getpid(), {int(number)})", tmp_path)
     out, errors = process.communicate()
     assert process.returncode == code
@@ -287,14 +287,14 @@ WAITS = (
     "pathlib.Path('pid').write_text(str(os.getpid())); "
     "[signal.sigtimedwait([], 0.1) for _ in iter(int, 1)]"
 )
-"""For ever, in turns: a signal that comes just before a `signal.pause()` does not end that."""
+"""Wait endlessly in short turns: `signal.pause()` would miss a signal just before it."""
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_the_command_reaches_what_it_does(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    """It cleans up and says so, wherever the work is done."""
+    """It cleans up and reports it, wherever the work runs."""
     process = command_that(WAITS, tmp_path)
     wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
     process.send_signal(number)
@@ -304,7 +304,7 @@ def test_a_signal_to_the_command_reaches_what_it_does(
 
 
 def test_a_command_that_is_killed_leaves_nobody_at_work(tmp_path: Path) -> None:
-    """What it does ends with it."""
+    """Its work ends with it."""
     process = command_that(WAITS, tmp_path)
     wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
     process.kill()

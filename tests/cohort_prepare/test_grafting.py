@@ -53,7 +53,7 @@ def write_pictures(path: Path, opset: int = 21) -> None:
 
 
 def write_words(path: Path, entries: int) -> None:
-    """Ids, mask and types → `scores` [N, 2]: the sum of what a table has for each id."""
+    """Save a model: ids, mask and types → `scores` [N, 2], the sum of the ids' rows in a table."""
     names = ["input_ids", "attention_mask", "token_type_ids"]
     nodes = [
         helper.make_node("Gather", ["table", "input_ids"], ["entries"]),
@@ -100,7 +100,7 @@ def file_of(picture: Image.Image, kind: str = "PNG") -> bytes:
 
 
 def test_a_model_of_pixels_takes_pictures_and_answers_labels(tmp_path: Path) -> None:
-    """Published by a recipe, and served with nothing added: PNG, raw pixels, and never a JPEG."""
+    """A recipe publishes it, and it is served unchanged: PNG and raw pixels work, never a JPEG."""
     write_pictures(tmp_path / "plain.onnx")
     (tmp_path / "colours.txt").write_text("\n".join(COLOURS))
     recipe = {
@@ -131,7 +131,7 @@ def test_a_model_of_pixels_takes_pictures_and_answers_labels(tmp_path: Path) -> 
 
 
 def test_damaged_pictures_end_nothing(tmp_path: Path) -> None:
-    """500 PNG files, cut or with other bytes: each is an answer or an error, in this process."""
+    """Each of 500 PNG files, cut or changed, gives an answer or an error in this process."""
     write_pictures(tmp_path / "plain.onnx")
     prepare(tmp_path, {"work": "build", "add_image_input": {}})
     options = SessionOptions(custom_op_libraries=("extensions",))
@@ -150,7 +150,7 @@ def test_damaged_pictures_end_nothing(tmp_path: Path) -> None:
             failed += 1
     assert failed > 250
     huge = bytearray(whole)
-    huge[16:24] = b"\0\0\xff\xff" * 2  # a width and height that nobody has memory for
+    huge[16:24] = b"\0\0\xff\xff" * 2  # a width and height that no memory can hold
     with pytest.raises(InvalidInput):
         session.run({"image": np.frombuffer(bytes(huge), np.uint8)})
 
@@ -184,7 +184,7 @@ def test_a_model_of_ids_takes_sentences(tmp_path: Path) -> None:
 
 
 def test_sentences_that_the_operator_cuts_otherwise_are_a_verdict(tmp_path: Path) -> None:
-    """Nothing is written, and the message has the sentence and the way out."""
+    """No file is written, and the message has the sentence and the alternative."""
     write_words(tmp_path / "plain.onnx", write_tokenizer(tmp_path / "tokenizer.json"))
     (tmp_path / "mine.txt").write_text("great\nemoji \U0001f600x\n")
     section = {"tokenizer": "tokenizer.json", "texts": "mine.txt"}
@@ -196,7 +196,7 @@ def test_sentences_that_the_operator_cuts_otherwise_are_a_verdict(tmp_path: Path
 
 
 def test_a_tokenizer_of_another_kind_is_refused(tmp_path: Path) -> None:
-    """With what it is, and how the server takes it."""
+    """The error names its kind."""
     write_words(tmp_path / "plain.onnx", 300)
     Tokenizer(models.BPE()).save(str(tmp_path / "tokenizer.json"))
     section = {"tokenizer": "tokenizer.json"}
@@ -218,7 +218,7 @@ def test_a_tokenizer_of_another_kind_is_refused(tmp_path: Path) -> None:
 def test_what_does_not_fit_the_model_is_said(
     tmp_path: Path, recipe: Mapping[str, Any], said: str
 ) -> None:
-    """With both, and nothing is written."""
+    """The error names both, and no file is written."""
     write_pictures(tmp_path / "plain.onnx")
     (tmp_path / "two.txt").write_text("a\nb\n")
     (tmp_path / "gap.txt").write_text("a\n\nb\n")

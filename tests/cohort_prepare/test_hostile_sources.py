@@ -1,4 +1,4 @@
-"""Sources that are no models, and user code that prints, forks or never ends."""
+"""Sources that are not models, and user code that prints, forks or never ends."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def runs(pid: int) -> bool:
 
 
 def test_ctrl_c_ends_the_users_code_and_all_that_it_forked(tmp_path: Path) -> None:
-    """Nothing of it stays: no process, no file."""
+    """No process and no file of it stays."""
     (tmp_path / "endless.py").write_text(ENDLESS)
     command = started(tmp_path, "endless:model", "--out", "model.onnx")
     files = [tmp_path / "forked.pid", tmp_path / "loading.pid"]
@@ -72,7 +72,7 @@ def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
 
 
 def test_framework_that_cannot_be_told_is_asked_for(tmp_path: Path) -> None:
-    """By suffix and by folder; the sentence names --from."""
+    """A suffix or a folder does not suffice; the error names --from."""
     (tmp_path / "model.bin").write_bytes(b"?")
     (tmp_path / "empty").mkdir()
     for name in ("model.bin", "empty"):
@@ -81,7 +81,7 @@ def test_framework_that_cannot_be_told_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_pickle_is_not_read_unless_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing in it runs."""
+    """No code in it runs."""
     monkeypatch.chdir(tmp_path)
     harm = b"cposix\nsystem\n(S'touch harmed'\ntR."
     (tmp_path / "model.pkl").write_bytes(harm)
@@ -93,7 +93,7 @@ def test_pickle_is_not_read_unless_trusted(tmp_path: Path, monkeypatch: pytest.M
 def test_module_of_the_user_hides_none_of_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder with an onnx.py and a numpy.py of the user's converts all the same."""
+    """A folder with the user's onnx.py and numpy.py is converted all the same."""
     (tmp_path / "training.py").write_text(
         "from sklearn.linear_model import LinearRegression\n"
         "def model():\n    return LinearRegression().fit([[0.0], [1.0]], [0.0, 1.0])\n"

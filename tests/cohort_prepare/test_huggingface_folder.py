@@ -33,7 +33,7 @@ def model():
 def test_a_function_returns_the_folder_that_it_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, says: str
 ) -> None:
-    """The folder is read; anything else is refused with what the function must do."""
+    """The folder is read; any other result is refused, and the error states the requirement."""
     (tmp_path / "huggingface_saving.py").write_text(SAVING)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

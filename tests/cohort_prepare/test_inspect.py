@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from cohort.cli.options import MISUSED, OK
-from cohort.inspection.drawing import LEAST_FOLDED, find_blocks
+from cohort.inspection.drawing import MIN_FOLDED, find_blocks
 from cohort_prepare.overview.costs import NO_RULE, count_flops
 from cohort_prepare.overview.parts import Uncounted
 from cohort_prepare.overview.shapes import Lengths, with_lengths
@@ -62,7 +62,7 @@ def flops_of(model: onnx.ModelProto, **lengths: int) -> int:
 
 
 def test_what_is_in_the_bundled_model() -> None:
-    """Inputs, outputs, opsets, operators, weights, metadata, the digest: as the file has them."""
+    """Inputs, outputs, opsets, operators, weights, metadata and digest are those of the file."""
     found = inspected(Path("digits/1"), COHORT_MODELS=str(MODELS))
     assert (found["command"], found["good"]) == ("inspect", True)
     assert found["model"]["path"] == str(MODELS / "digits/1/model.onnx")
@@ -88,7 +88,7 @@ def test_what_a_server_does_with_it() -> None:
 
 
 def test_rows_that_influence_each_other_are_told(tmp_path: Path) -> None:
-    """A dynamically quantized model is not batched, and that is said with the reason."""
+    """A dynamically quantized model is not batched, and the report has the reason."""
     path = onnx_models.save(onnx_models.dynamically_quantized(), tmp_path / "model.onnx")
     serving = inspected(path)["serving"]
     assert not serving["batched"]
@@ -100,7 +100,7 @@ def test_rows_that_influence_each_other_are_told(tmp_path: Path) -> None:
 
 
 def test_rows_along_other_axes_are_told(tmp_path: Path) -> None:
-    """Those of a recurrent network, by input and output."""
+    """The report lists those of a recurrent network by input and output."""
     path = onnx_models.save(onnx_models.recurrent(), tmp_path / "model.onnx")
     shown = run("inspect", str(path)).stdout
     assert "  rows, from the graph: proven\n  input 'x': rows along axis 1\n" in shown
@@ -122,7 +122,7 @@ def test_what_cannot_be_sent_and_what_cannot_be_estimated(tmp_path: Path) -> Non
 
 
 def test_operations_of_products() -> None:
-    """By hand: two for each multiplication with its addition, and one for each bias."""
+    """Each multiplication with its addition counts two and each bias one, as by hand."""
     dense = model_of(
         helper.make_node("Gemm", ["x", "w", "b"], ["y"]),
         x=["N", 8],
@@ -150,7 +150,7 @@ def test_operations_of_products() -> None:
 
 
 def test_operations_of_the_runtimes_own_operators() -> None:
-    """Whose shapes ONNX itself does not know."""
+    """ONNX itself does not know the shapes of these operators."""
     model = model_of(
         helper.make_node("FusedMatMul", ["x", "w"], ["h"], domain="com.microsoft"),
         helper.make_node("Gelu", ["h"], ["g"], domain="com.microsoft"),
@@ -168,7 +168,7 @@ def test_operations_of_the_runtimes_own_operators() -> None:
 
 
 def test_operations_of_classic_models() -> None:
-    """Whose first operator is one of ONNX-ML, after which ONNX alone knows no shape."""
+    """Its first operator is one of ONNX-ML, after which ONNX alone knows no shape."""
     model = model_of(
         helper.make_node("Scaler", ["x"], ["h"], domain="ai.onnx.ml", offset=[0.0], scale=[1.0]),
         helper.make_node("MatMul", ["h", "w"], ["y"]),
@@ -237,7 +237,7 @@ def test_what_is_not_counted_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [2, 64], ids=["small weights", "large weights"])
 def test_external_data_that_is_not_there_is_wrong_use(tmp_path: Path, size: int) -> None:
-    """Truncated, or at an impossible place: exit 2 with the sentence that a server has."""
+    """A truncated file or an impossible place exits with 2 and the server's sentence."""
     made = onnx_models.slow(nodes=1, size=size)
     path = onnx_models.save_with_external_data(made, tmp_path / "model.onnx")
     model = onnx.load(path, load_external_data=False)
@@ -249,18 +249,18 @@ def test_external_data_that_is_not_there_is_wrong_use(tmp_path: Path, size: int)
             if one.key == "offset":
                 one.value = "-4"
     path.write_bytes(model.SerializeToString())
-    assert "is to be at -4" in inspected(path, code=MISUSED)["error"]
+    assert "has the offset -4" in inspected(path, code=MISUSED)["error"]
 
 
 def test_file_that_is_absent_is_said(tmp_path: Path) -> None:
-    """Besides what could be named instead."""
+    """The error also names the other possible form."""
     said = inspected(tmp_path / "absent.onnx", code=MISUSED)["error"]
     assert "does not exist" in said
     assert "NAME/VERSION" in said
 
 
 def test_weights_outside_and_sparse_are_told_apart(tmp_path: Path) -> None:
-    """Where they lie, and how many bytes there are of each."""
+    """The report has their places, and the bytes of each."""
     path = onnx_models.save_with_external_data(onnx_models.slow(nodes=2), tmp_path / "model.onnx")
     found = inspected(path)["parameters"]
     assert sum(found["external"].values()) > found["bytes"] // 2
@@ -274,7 +274,7 @@ def test_weights_outside_and_sparse_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_what_was_done_to_it_is_its_history(tmp_path: Path) -> None:
-    """The steps that Cohort's commands wrote, in order, apart from other metadata."""
+    """It lists the steps that Cohort's commands wrote, in order, apart from other metadata."""
     model = onnx_models.mlp()
     add_step(model, StepRecord("convert", "scikit-learn MLP to opset 17"))
     add_step(model, StepRecord("quantize", "dynamic", difference=StepDifference(0.25)))
@@ -288,7 +288,7 @@ def test_what_was_done_to_it_is_its_history(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [None, b"", b"no model", b"\x08\x0a" + b"\xff" * 40])
 def test_what_is_no_model_is_wrong_use(tmp_path: Path, content: bytes | None) -> None:
-    """One sentence, in JSON as well, and no page."""
+    """The error is one sentence, in JSON as well, and no page is written."""
     path, page = tmp_path / "model.onnx", tmp_path / "page.html"
     if content is not None:
         path.write_bytes(content)
@@ -299,14 +299,14 @@ def test_what_is_no_model_is_wrong_use(tmp_path: Path, content: bytes | None) ->
 
 
 def test_a_wrong_length_is_wrong_use() -> None:
-    """With an example of a right one."""
+    """The error has an example of a right one."""
     done = run("inspect", str(MODELS / "digits"), "--dim", "sequence")
     assert done.exit_code == MISUSED
     assert "sequence=128" in done.stderr
 
 
 def test_a_model_that_takes_too_much_still_has_a_structure(tmp_path: Path) -> None:
-    """What opening it would take is not taken; what is in the file is told all the same."""
+    """The model is not opened, and its file is reported all the same."""
     path = onnx_models.save(onnx_models.endless(), tmp_path / "model.onnx")
     found = inspected(path, COHORT_INSPECTION_SECONDS="3")
     assert "COHORT_INSPECTION_SECONDS" in found["serving"]["problem"]
@@ -314,7 +314,7 @@ def test_a_model_that_takes_too_much_still_has_a_structure(tmp_path: Path) -> No
 
 
 def test_names_of_megabytes_are_cut(tmp_path: Path) -> None:
-    """In JSON, in the table and in the page."""
+    """They are cut in JSON, in the table and in the page."""
     long = "n" * (2 << 20)
     model = model_of(helper.make_node("Relu", ["x"], ["y"], name=long), x=["N", 3])
     model.graph.name = model.producer_name = long
@@ -336,5 +336,5 @@ def test_layers_are_found_by_what_repeats() -> None:
     assert start <= 2
     irregular = [f"Op{place}" for place in range(200)]
     assert find_blocks(irregular) == []
-    few = [*irregular, *["Same"] * (LEAST_FOLDED - 4)]
+    few = [*irregular, *["Same"] * (MIN_FOLDED - 4)]
     assert find_blocks(few) == []

@@ -1,4 +1,4 @@
-"""From a model in its framework to answers over HTTP, by one command."""
+"""One command leads from a model in its framework to answers over HTTP."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.skipif(os.environ.get("CONVERTERS") != "all", reason="takes minutes: make converters")
 def test_an_mlp_is_served_in_int8_with_the_accuracy_of_its_manifest(folder: Path) -> None:
-    """Converted, verified, optimized, quantized, published; and again with the same digest."""
+    """It is converted, verified, optimized, quantized and published; a rerun has its digest."""
     report = prepare(folder, "sklearn")
     steps = [one["step"] for one in report["steps"]]
     assert steps == ["convert", "verify", "optimize", "quantize", "publish"]

@@ -59,7 +59,7 @@ def rows(tmp_path: Path) -> Path:
 
 
 def publish(model: Path, *options: object, code: int = 0, to: str = "models") -> dict[str, Any]:
-    """What the command printed as JSON."""
+    """Run the command and return its JSON."""
     arguments = ["publish", str(model), "--name", "mlp", "--to", str(model.parent / to), "--json"]
     done = CliRunner().invoke(cli, [*arguments, *map(str, options)], catch_exceptions=False)
     assert done.exit_code == code, done.output
@@ -111,7 +111,7 @@ def test_published_version_has_all_that_was_seen_of_it(
 
 
 def test_a_model_whose_rows_mix_is_published_with_the_reason(tmp_path: Path) -> None:
-    """In the manifest, in the card, and on the terminal with what to do."""
+    """The manifest, the card and the terminal have it; the terminal also states what to do."""
     path = onnx_models.save(onnx_models.dynamically_quantized(), tmp_path / "q.onnx")
     found = publish(path)
     assert found["manifest"]["rows"]["verdict"] == "refuted"
@@ -124,7 +124,7 @@ def test_a_model_whose_rows_mix_is_published_with_the_reason(tmp_path: Path) -> 
 
 
 def test_rows_are_proven_for_the_sizes_of_the_examples(tmp_path: Path) -> None:
-    """As a server proves them, which has the manifest's examples."""
+    """The proof is that of a server, which has the manifest's examples."""
     model = onnx_models.save(BROUGHT["heard"].model(), tmp_path / "heard.onnx")
     request: Any = {
         "sound": np.ones((3, 16), "f4"), "state": np.ones((2, 3, 8), "f4"), "rate": np.array(8),
@@ -146,7 +146,7 @@ def test_others_may_read_what_was_published(model: Path, tmp_path: Path) -> None
 def test_same_files_are_published_once_and_others_get_the_next_number(
     model: Path, tmp_path: Path
 ) -> None:
-    """So that a pipeline may run twice. Nothing is overwritten, whatever has a number."""
+    """A pipeline can run twice. No version is overwritten, whichever numbers exist."""
     publish(model)
     found = publish(model)
     assert (found["version"], found["already"]) == (1, True)
@@ -159,7 +159,7 @@ def test_same_files_are_published_once_and_others_get_the_next_number(
 def test_what_is_published_already_meets_what_is_given_with_it(
     model: Path, rows: Path, tmp_path: Path
 ) -> None:
-    """A pipeline whose arguments are wrong fails the second time, too."""
+    """Wrong arguments in a pipeline also fail the second time."""
     publish(model, "--examples", rows)
     gone, labels = tmp_path / "gone.npz", tmp_path / "labels.npy"
     np.save(labels, np.zeros(39))
@@ -180,7 +180,7 @@ def pem(key: Any = OURS, secret: bytes | None = None) -> bytes:
 
 
 def test_signed_version_loads_where_its_key_is_trusted(model: Path, tmp_path: Path) -> None:
-    """One that was published unsigned is published anew, so that it can be signed."""
+    """An unsigned version is published again, so that it can be signed."""
     trust = Trust({SIGNER: OURS.public_key()})
     key = tmp_path / "publisher.key"
     key.write_bytes(pem())
@@ -196,7 +196,7 @@ def test_signed_version_loads_where_its_key_is_trusted(model: Path, tmp_path: Pa
 def test_encrypted_key_needs_its_passphrase(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From a variable where nobody can be asked."""
+    """It is read from a variable if there is no terminal to ask at."""
     key = tmp_path / "publisher.key"
     key.write_bytes(pem(secret=b"secret"))
     assert "COHORT_SIGNING_PASSPHRASE" in publish(model, "--sign", key, code=2)["error"]
@@ -207,7 +207,7 @@ def test_encrypted_key_needs_its_passphrase(
 
 
 def test_external_data_goes_along(tmp_path: Path) -> None:
-    """Under its own name, with its digest."""
+    """It keeps its name and has its digest in the manifest."""
     path = tmp_path / "table.onnx"
     onnx_models.save_with_external_data(onnx_models.table(size=1000), path)
     np.savez(tmp_path / "rows.npz", index=np.array([[3], [5]]))
@@ -289,7 +289,7 @@ def gone(path: Path) -> Path:
 def test_model_that_cannot_serve_is_not_published(
     model: Path, tmp_path: Path, harm: Callable[[Path], Path], code: int, says: str
 ) -> None:
-    """It says what is wrong, and leaves no folder behind."""
+    """The error states the fault, and no folder is left."""
     assert says in publish(harm(model), code=code)["error"]
     assert left(tmp_path / "models") == []
 
@@ -318,7 +318,7 @@ def test_examples_that_do_not_fit_are_told(
 
 
 def test_wrong_output_is_told_by_its_row_in_the_file(model: Path, rows: Path) -> None:
-    """However the rows are shared out among runs."""
+    """The row is right for any division of the rows into runs."""
     session = open_session(model)
     x = np.random.default_rng(0).standard_normal((100, 4)).astype("f4")
     y = session.run({"x": x})[0]
@@ -329,14 +329,14 @@ def test_wrong_output_is_told_by_its_row_in_the_file(model: Path, rows: Path) ->
 
 
 def test_name_that_cannot_be_one_is_refused(model: Path, tmp_path: Path) -> None:
-    """Nothing is written outside the models folder."""
+    """No file is written outside the models folder."""
     arguments = ["publish", str(model), "--name", "../mlp", "--to", str(tmp_path / "models")]
     assert CliRunner().invoke(cli, arguments).exit_code == 2
     assert left(tmp_path / "models") == []
 
 
 def test_two_who_publish_at_once_get_two_numbers(tmp_path: Path) -> None:
-    """And each version is whole."""
+    """Each version is also complete."""
 
     def one(content: int) -> int:
         with placing.folder_for_version(tmp_path / "models" / "mlp") as folder:
@@ -357,7 +357,7 @@ def test_two_who_publish_at_once_get_two_numbers(tmp_path: Path) -> None:
 def test_stopped_in_the_middle_nothing_is_left(
     model: Path, rows: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
-    """Not even the model's folder, where there was none."""
+    """A new model's folder is removed as well."""
     command = [*quick_command(), "publish", str(model), "--name", "mlp"]
     process = subprocess.Popen(
         [*command, "--to", str(tmp_path / "models"), "--examples", str(rows)],

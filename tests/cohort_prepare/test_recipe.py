@@ -59,7 +59,7 @@ def prepared(path: Path, code: int = OK) -> Any:
 
 
 def test_the_same_files_give_the_same_model(folder: Path) -> None:
-    """From anywhere, since paths and modules are the recipe's; each step with its digest."""
+    """Paths and modules are relative to the recipe; each step has its digest."""
     path = write(folder, "source: training:model\nframework: sklearn\nwork: build\n")
     first = prepared(path)
     assert [one["step"] for one in first["steps"]] == ["convert"]
@@ -71,7 +71,7 @@ def test_the_same_files_give_the_same_model(folder: Path) -> None:
 
 
 def test_the_files_it_reads_are_told_by_their_digests(folder: Path) -> None:
-    """So that two runs can be compared."""
+    """Two runs can be compared by them."""
     rows = np.zeros((3, 64), np.float32)
     np.savez(folder / "rows.npz", input=rows)
     path = write(folder, "source: training:model\nwork: build\nconvert: {example: rows.npz}\n")
@@ -108,7 +108,7 @@ def test_the_files_it_reads_are_told_by_their_digests(folder: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_said_with_its_key(folder: Path, text: str, said: str) -> None:
-    """Before anything is done."""
+    """The error comes before any step runs."""
     found = prepared(write(folder, text), MISUSED)
     assert "recipe.yaml" in found["error"]
     assert said in found["error"]
@@ -116,13 +116,13 @@ def test_what_is_wrong_is_said_with_its_key(folder: Path, text: str, said: str) 
 
 
 def test_a_recipe_that_is_not_there_is_wrong_use(tmp_path: Path) -> None:
-    """As every file."""
+    """A missing recipe is reported like any missing file."""
     with pytest.raises(Misused, match="not found"):
         read_recipe(tmp_path / "recipe.yaml")
 
 
 def test_a_source_that_crashes_ends_it_with_the_steps_code(folder: Path) -> None:
-    """And the sentence says which step it was."""
+    """The error names the step."""
     (folder / "training.py").write_text("def model():\n    raise RuntimeError('no data')\n")
     path = write(folder, "source: training:model\nframework: sklearn\nwork: build\n")
     found = prepared(path, PROBLEMS)
@@ -144,7 +144,7 @@ def model():
 
 
 def test_ctrl_c_leaves_nothing(folder: Path) -> None:
-    """While the source is read: no model, no folder of half ones."""
+    """An interrupt while the source is read leaves no model and no partial folder."""
     (folder / "training.py").write_text(ENDLESS)
     path = write(
         folder, "source: training:model\nframework: sklearn\npublish: {name: a, to: models}\n"
@@ -162,7 +162,7 @@ def test_ctrl_c_leaves_nothing(folder: Path) -> None:
 
 @pytest.mark.parametrize("step", [name for name in SECTIONS if not name.startswith("add_")])
 def test_a_section_has_options_of_its_command(step: str) -> None:
-    """By the same names, so that the help of each is the help of the section."""
+    """The names are equal, so that the command's help is the section's help."""
     command = cli.get_command(Context(cli), step)
     assert command is not None
     known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}

@@ -85,7 +85,7 @@ def test_what_is_wrong_with_a_source_is_said(
 
 
 def test_one_process_loads_a_model_once(tmp_path: Path) -> None:
-    """For all that is asked of it; one that crashed is replaced."""
+    """It answers all requests about the model; a crashed process is replaced."""
     (tmp_path / "counting.py").write_text(COUNTING)
     with open_source("counting:model") as model:
         model.export(tmp_path / "model.onnx")

@@ -121,7 +121,7 @@ def test_an_imputer_of_a_block_is_told_for_the_whole(tmp_path: Path) -> None:
 def test_what_cannot_be_told_is_refused_by_the_step(
     branches: Any, says: str, tmp_path: Path
 ) -> None:
-    """With what to do about it."""
+    """The error states what to do about it."""
     model = pipeline(*branches()).fit(*people())
     with pytest.raises(Rejected, match=says):
         export(model, tmp_path / "model.onnx")
@@ -140,7 +140,7 @@ def test_an_imputer_behind_another_step_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_names_of_columns_are_kept(tmp_path: Path) -> None:
-    """Of a model that takes all of them as one input."""
+    """They are kept if a model takes all columns as one input."""
     import pandas as pd
     from sklearn.linear_model import LinearRegression
 

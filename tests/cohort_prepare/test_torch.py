@@ -16,7 +16,7 @@ SOURCE = ROOT / "tests" / "converters" / "sources" / "pytorch_digits.py"
 
 
 def test_torch_module_is_converted_with_open_dimensions(tmp_path: Path) -> None:
-    """PyTorch is not installed beside the tests: the command has uv fetch it."""
+    """PyTorch is not installed for the tests: the command has uv fetch it."""
     (tmp_path / SOURCE.name).write_text(SOURCE.read_text())
     done = subprocess.run(
         [

@@ -15,7 +15,7 @@ EVERY = 20
 
 
 def test_sample_passes_over_the_wire(tmp_path: Path) -> None:
-    """A case that passes in process passes in every form, unless the list says why it cannot."""
+    """A case that passes in process passes in every form, unless the list has a reason."""
     some = [case for case in cases()[::EVERY] if case.only_tensors and not problem_in_process(case)]
     results = list(over_the_wire(some, tmp_path))
     assert len(results) == len(some) * len(LEAST)
@@ -38,7 +38,7 @@ def _odd(sample: Sample) -> bool:
 
 
 def test_list_is_strict() -> None:
-    """An unlisted failure is told, and so is a listed case that passes."""
+    """An unlisted failure is reported, and so is a listed case that passes."""
     listed = [Excepted(("V2 JSON",), "a reason", ("a", "b"))]
     results = [
         Result("a", "V2 JSON", "failed"),
@@ -53,7 +53,7 @@ def test_list_is_strict() -> None:
 
 
 def test_list_names_what_there_is() -> None:
-    """A listed case that is no more, or a form of another name, is told."""
+    """A listed case that no longer exists, or an unknown form, is reported."""
     listed = [Excepted(("V2 JSON", "V3"), "a reason", ("a", "b"))]
     assert unknown(listed, ["a"], ["V2 JSON"]) == [
         "no case b passes in process",

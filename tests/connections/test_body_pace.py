@@ -1,4 +1,4 @@
-"""Whether a caller moves bytes fast enough."""
+"""The check that a caller moves bytes fast enough."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cohort.connections.body_pace import MIN_BYTES_PER_SECOND, WINDOW_SECONDS, P
 
 @pytest.mark.parametrize(("missing", "slow"), [(0, False), (1, True)])
 def test_a_window_with_too_few_bytes_is_slow(missing: int, slow: bool) -> None:
-    """And not before it is over."""
+    """It is judged when the window ends, and not before."""
     pace = Pace()
     moved = int(MIN_BYTES_PER_SECOND * WINDOW_SECONDS) - missing
     assert not pace.is_slow(100.0, 500)
@@ -34,7 +34,7 @@ def test_a_new_response_begins_a_new_window() -> None:
 
 
 def test_a_rest_begins_a_new_window() -> None:
-    """Nothing was under way."""
+    """No body was in progress before it, so the new window starts without bytes."""
     pace = Pace()
     pace.is_slow(0.0, 0)
     pace.rest()

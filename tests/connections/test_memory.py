@@ -14,7 +14,7 @@ from cohort.errors import InvalidInput, Overloaded
 
 
 def test_a_request_without_room_is_refused_and_holds_what_it_did() -> None:
-    """The sentence says how much is held, and of how much."""
+    """The error states how much is held, and the limit."""
     budget = MemoryBudget(3 * 2**20)
     hold = budget.hold()
     hold.add(2 * 2**20)
@@ -26,7 +26,7 @@ def test_a_request_without_room_is_refused_and_holds_what_it_did() -> None:
 
 
 def test_what_exists_already_is_counted_beyond_the_maximum() -> None:
-    """So that nothing more is received until it is sent."""
+    """No more bytes are received until it is sent."""
     budget = MemoryBudget(10)
     with budget.hold() as hold:
         hold.set(25)
@@ -49,7 +49,7 @@ def test_an_answer_needs_room_for_itself_or_half_of_all() -> None:
 
 
 def test_an_answer_that_is_larger_than_all_is_refused_for_good() -> None:
-    """To come again would help nobody; the caller hears what would."""
+    """A retry would not help, so the error states what would."""
     with pytest.raises(InvalidInput, match=r"24 MiB .* 10 MiB .*: send fewer rows"):
         MemoryBudget(10 << 20).check_answer(24 << 20)
 
@@ -67,7 +67,7 @@ def test_a_copy_of_a_hold_is_given_back_by_itself() -> None:
 
 
 def test_the_peak_is_that_since_it_was_last_asked_for() -> None:
-    """It begins with what is held then."""
+    """A new peak begins with the bytes held at that time."""
     budget = MemoryBudget(100)
     hold = budget.hold()
     hold.set(70)
@@ -79,7 +79,7 @@ def test_the_peak_is_that_since_it_was_last_asked_for() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 60)), max_size=30))
 def test_what_is_used_is_the_sum_of_what_is_held(steps: list[tuple[int, int]]) -> None:
-    """Whatever the holds do, and however many of them."""
+    """This holds for any changes of any number of holds."""
     budget = MemoryBudget(100)
     holds = [budget.hold() for _ in range(4)]
     for number, size in steps:
@@ -94,12 +94,12 @@ def test_what_is_used_is_the_sum_of_what_is_held(steps: list[tuple[int, int]]) -
 
 
 def test_arrays_count_by_their_bytes() -> None:
-    """Of all inputs or outputs."""
+    """The bytes of all arrays are added."""
     assert count_bytes([np.zeros((2, 3), "f4"), np.zeros(5, "i8"), np.float64(1.0)]) == 24 + 40 + 8  # type: ignore[list-item]
 
 
 def test_texts_count_by_what_they_hold() -> None:
-    """Not by their references: exactly where they are few, about where they are many."""
+    """The bytes of texts count, not their references: exactly for few, approximately for many."""
     few = np.array([["x" * 1000, "y" * 1000]], object)
     assert 2000 < count_bytes([few]) < 2300
     many = np.array(["x" * (100 if number % 2 else 1000) for number in range(50_000)], object)

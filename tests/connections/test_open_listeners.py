@@ -1,4 +1,4 @@
-"""What is listened on: addresses of both families, several of them, or a Unix socket."""
+"""Listeners on addresses of both families, on several addresses, or on a Unix socket."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ V4, V6 = "127.0.0.1", "::1"
 
 
 def answering(hosts: str) -> set[str]:
-    """Which of the loopback addresses somebody is found at."""
+    """Return the loopback addresses that accept a connection."""
     found = set()
     with ExitStack() as stack:
         for one in open_listeners(hosts, 0, backlog=5):
@@ -50,7 +50,7 @@ def test_hosts_are_listened_on(hosts: str, found: set[str]) -> None:
 
 
 def test_one_that_is_taken_frees_the_others() -> None:
-    """And is named."""
+    """The error names the address."""
     with socket.create_server((V6, 0), family=socket.AF_INET6) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match="in use") as error:
@@ -61,7 +61,7 @@ def test_one_that_is_taken_frees_the_others() -> None:
 
 
 def test_a_unix_socket_that_was_left_is_replaced(tmp_path: Path) -> None:
-    """One where somebody listens is not, and neither is a file."""
+    """One with a live listener is not replaced, and neither is a file."""
     path = tmp_path / "cohort.sock"
     open_unix_listener(path, backlog=5).close()
     with open_unix_listener(path, backlog=5):
@@ -90,5 +90,5 @@ def test_a_unix_socket_that_was_left_is_replaced(tmp_path: Path) -> None:
 def test_the_image_asks_what_is_listened_on(
     environment: dict[str, str], first: str | tuple[str, int]
 ) -> None:
-    """By the same variables as the server."""
+    """The image reads the same variables as the server."""
     assert next(places_of(environment)) == first

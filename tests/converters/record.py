@@ -1,4 +1,4 @@
-"""What `make converters` saw, for docs/reference/converters.md: one line of JSON for each model."""
+"""Results of `make converters` for docs/reports/conversions.md: one line of JSON per model."""
 
 from __future__ import annotations
 

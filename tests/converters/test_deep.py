@@ -1,7 +1,7 @@
-"""PyTorch, Keras, TensorFlow, PaddlePaddle and Hugging Face, each in an environment of its own.
+"""PyTorch, Keras, TensorFlow, PaddlePaddle and Hugging Face, each in a separate environment.
 
-One model of each is trained on scikit-learn's digits and converted by the command; what came of it
-goes into the table of docs/reference/converters.md where `make converters` runs this.
+One model of each is trained on scikit-learn's digits and converted by the command. `make
+converters` puts the results into the table of docs/reports/conversions.md.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SOURCES = Path(__file__).parent / "sources"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the commands are run: with the modules that make models, and digits to try."""
+    """A folder for the commands, with the modules that make models, and digits to try."""
     from sklearn.datasets import load_digits
 
     folder = tmp_path_factory.mktemp("sources")
@@ -44,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def cohort(folder: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
-    """Run a command there: its exit code, its JSON and what it says."""
+    """Run a command there: return its exit code, its JSON and its standard error."""
     done = subprocess.run(
         [sys.executable, "-m", "cohort", *arguments, "--json"],
         cwd=folder,
@@ -107,7 +107,7 @@ def test_digits_are_told_apart_as_before(
 
 
 def test_text_classifier_of_a_folder_is_converted(folder: Path) -> None:
-    """A Hugging Face folder: open rows and lengths, classes from its config."""
+    """A Hugging Face folder gives open rows and lengths, and classes from its config."""
     make(folder, "huggingface", "save")
     out = folder / "text.onnx"
     code, found, said = cohort(folder, "convert", "text", "--out", str(out))
@@ -138,9 +138,9 @@ def test_same_source_gives_the_same_bytes(folder: Path) -> None:
 
 
 def test_frozen_branch_is_noticed(folder: Path) -> None:
-    """A branch on values cannot be traced: the model is refused, and it is said what is behind.
+    """A branch on values cannot be traced: the model is refused, and the error names the cause.
 
-    Also where the example takes one side of it only.
+    This holds also if the example takes only one side of it.
     """
     np.savez(folder / "ones.npz", x=np.ones((4, 3), np.float32))
     for example in ((), ("--example", "ones.npz")):
@@ -152,7 +152,7 @@ def test_frozen_branch_is_noticed(folder: Path) -> None:
 
 
 def test_frozen_rows_are_noticed(folder: Path) -> None:
-    """Also where the example has as many as the older exporter was given."""
+    """They are found also if the example has as many rows as the older exporter was given."""
     np.savez(folder / "two.npz", x=np.ones((2, 3), np.float32))
     more = ["--example", "two.npz", "--out", "cut.onnx"]
     code, found, _ = cohort(folder, "convert", "pytorch_digits:Cut", *more)
@@ -161,7 +161,7 @@ def test_frozen_rows_are_noticed(folder: Path) -> None:
 
 
 def test_weights_are_loaded_into_the_factorys_module(folder: Path) -> None:
-    """From safetensors, without unpickling; weights that do not fit are told by name."""
+    """Safetensors are read without unpickling; the error about wrong weights names them."""
     make(folder, "pytorch", "save_weights")
     asked = ["convert", "pytorch_digits:small", "--out", "weights.onnx", "--weights"]
     code, found, said = cohort(folder, *asked, "small.safetensors")
@@ -174,7 +174,7 @@ def test_weights_are_loaded_into_the_factorys_module(folder: Path) -> None:
 
 
 def test_weights_that_are_tied_are_loaded_into_both(folder: Path) -> None:
-    """As save_model leaves them: the file has one name, and the module two."""
+    """save_model leaves one name in the file for two names in the module."""
     make(folder, "pytorch", "save_weights")
     weight = np.load(folder / "tied.npy")
     asked = ["convert", "pytorch_digits:tied", "--out", "tied.onnx", "--weights"]
@@ -186,7 +186,7 @@ def test_weights_that_are_tied_are_loaded_into_both(folder: Path) -> None:
 
 
 def test_programs_with_objects_are_not_read(folder: Path) -> None:
-    """A .pt2 file may hold code and pickles: none is read unless it is said to be trusted."""
+    """A .pt2 file may hold code and pickles, so none is read without --trust-pickle."""
     make(folder, "pytorch", "save_hostile")
     code, found, _ = cohort(folder, "convert", "plain.pt2", "--out", "hostile.onnx")
     assert (code, "--trust-pickle" in found["error"]) == (2, True)
@@ -205,7 +205,7 @@ def test_programs_with_objects_are_not_read(folder: Path) -> None:
     ],
 )
 def test_what_is_missing_is_said(folder: Path, arguments: list[str], said: str) -> None:
-    """What to add, by name; exit 2."""
+    """The error names what to add; the exit code is 2."""
     if "small.safetensors" in arguments:
         make(folder, "pytorch", "save_weights")
     more = ["--from", "pytorch", "--out", "none.onnx"]

@@ -101,7 +101,7 @@ def asked(registry: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.mark.parametrize("uri", ["models:/iris/1", "models:/iris@champion"])
 def test_registered_onnx_model_is_fetched(asked: str, uri: str) -> None:
-    """By version and by alias; it opens, answers as it was trained, and is gone afterwards."""
+    """A version or an alias selects it; it opens, answers as trained, and is then removed."""
     from sklearn.datasets import load_iris
 
     with fetched_from_mlflow(uri) as found:
@@ -114,14 +114,14 @@ def test_registered_onnx_model_is_fetched(asked: str, uri: str) -> None:
 
 
 def test_other_flavour_is_given_with_its_framework(asked: str) -> None:
-    """What `cohort convert` takes."""
+    """Its files are given as `cohort convert` accepts them."""
     with fetched_from_mlflow("models:/fitted/1") as found:
         assert found.framework == "sklearn"
         assert found.path.is_file()
 
 
 def test_other_flavour_is_converted_and_verified(asked: str, tmp_path: Path) -> None:
-    """Without a pickle, where MLflow saved none; what is ONNX already is told so."""
+    """No pickle is read if MLflow saved none; a model that is already ONNX needs no conversion."""
     out = tmp_path / "model.onnx"
     command = [sys.executable, "-m", "cohort", "convert", "--json", "--out", str(out)]
     done = subprocess.run(
@@ -153,14 +153,14 @@ def test_other_flavour_is_converted_and_verified(asked: str, tmp_path: Path) -> 
     ],
 )
 def test_what_is_not_there_is_told(asked: str, uri: str, told: str) -> None:
-    """In MLflow's words, and with what to do."""
+    """The error has MLflow's words and states what to do."""
     with pytest.raises(Misused) as error, fetched_from_mlflow(uri):
         pass
     assert told in str(error.value)
 
 
 def test_registry_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within seconds, not MLflow's own minutes; and one that nobody named."""
+    """The error comes within seconds, not MLflow's minutes; so does one about a missing address."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
     with pytest.raises(Misused, match="cannot be had"), fetched_from_mlflow("models:/iris/1"):
         pass
@@ -173,7 +173,7 @@ def test_registry_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_registered_onnx_model_is_published(asked: str, tmp_path: Path) -> None:
-    """By its alias; what is of another flavour is told how it becomes ONNX."""
+    """The alias selects it; the error about another flavour names the command that converts it."""
     command = [sys.executable, "-m", "cohort", "publish", "--name", "iris", "--to", str(tmp_path)]
     done = subprocess.run([*command, "models:/iris@champion"], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()

@@ -67,7 +67,7 @@ def model():
 def test_a_cnn_of_pytorch_is_served_in_int8_with_the_accuracy_of_its_manifest(
     tmp_path: Path,
 ) -> None:
-    """Trained on digits, in an environment that uv makes; the same digest a second time."""
+    """It is trained on digits in uv's environment; a second run has the same digest."""
     (tmp_path / "data.py").write_text(DATA)
     (tmp_path / "training.py").write_text(TRAINING)
     report = prepare(tmp_path, "pytorch", data="data.py")

@@ -48,7 +48,7 @@ def repository(folder: Path) -> Path:
 
 
 def states(models: Path, folder: Path) -> Mapping[str, object]:
-    """What a server says of the models, once it has looked at them."""
+    """Return a server's health, once it has read the models."""
     with cohort(models, folder, ready=False, allow_empty=True) as server:
         server.wait_for("/health/ready")
         found: Mapping[str, object] = server.get("/health").json()
@@ -57,7 +57,7 @@ def states(models: Path, folder: Path) -> Mapping[str, object]:
 
 @pytest.mark.parametrize("link", ["copy", "hardlink", "symlink"])
 def test_folder_pulled_by_dvc_is_served(tmp_path: Path, link: str) -> None:
-    """However DVC puts files into the folder; before, it is said what pulls them."""
+    """Any link type of DVC works; before the pull, health names the command that pulls."""
     project = repository(tmp_path / "project")
     run(project, *DVC, "init", "-q")
     run(project, *DVC, "config", "cache.type", link)

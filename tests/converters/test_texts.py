@@ -30,7 +30,7 @@ NAMES = ("input_ids", "attention_mask", "token_type_ids")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With what transformers makes of the texts, by tokenizers of each kind."""
+    """A folder with the outputs of transformers for the texts, by tokenizers of each kind."""
     from cohort_prepare.environments import find_environment
     from cohort_prepare.frameworks import FRAMEWORKS
 
@@ -44,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
 def test_ids_are_those_of_transformers(folder: Path, kind: str) -> None:
-    """Of 1,000 texts and as many pairs: emoji, CJK, empty ones, and some of 100 KB."""
+    """1,000 texts and as many pairs match: emoji, CJK, empty ones, and some of 100 KB."""
     sys.path.insert(0, str(SOURCES))
     texts = import_module("huggingface_texts").texts
 

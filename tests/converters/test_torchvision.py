@@ -43,7 +43,7 @@ RECIPES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("size", [(640, 480), (333, 777), (100, 57), (224, 224)])
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
 def test_pixels_are_torchvision_s(tmp_path: Path, kind: str, size: tuple[int, int]) -> None:
-    """Within 1/255 before they are divided by std, for both ways to resize."""
+    """They agree within 1/255 before the division by std, for both ways to resize."""
     file = saved(picture(*size), kind)
     (tmp_path / "picture").write_bytes(file)
     command = os.environ.get("TORCHVISION_PYTHON", "").split() or [

@@ -110,7 +110,7 @@ def convert(folder: Path, source: str, *arguments: str) -> tuple[int, dict[str, 
 def test_framework_is_found_and_fetched(
     source: str, framework: str, classes: list[object] | None, folder: Path
 ) -> None:
-    """The model that comes of it gives what its source gives, also at the trees' thresholds."""
+    """The converted model has its source's outputs, also at the trees' thresholds."""
     code, found = convert(folder, source, "--out", "model.onnx")
     assert code == 0, found
     assert found["framework"] == framework
@@ -120,7 +120,7 @@ def test_framework_is_found_and_fetched(
 
 
 def test_categories_of_catboost_are_refused(folder: Path) -> None:
-    """CatBoost writes none to ONNX; the sentence says what to do."""
+    """CatBoost does not write them to ONNX; the error states what to do."""
     code, found = convert(folder, "training:catboost_of_categories", "--out", "none.onnx")
     assert code == 1
     assert "1 categorical features" in found["error"]

@@ -17,7 +17,7 @@ from tests.e2e.processes import ROOT, Cohort, cohort
 EXAMPLE = ROOT / "examples/custom-operator"
 INCLUDE = Path(__file__).parent / "include"
 MACHINE = 18
-"""Where an ELF file has its processor."""
+"""The offset of the processor in an ELF file."""
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="builds a library with g++")
 
@@ -61,7 +61,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
 
 
 def test_the_example_is_built_and_served(server: Cohort) -> None:
-    """By its own build script; the operator gives what the C++ says."""
+    """Its build script builds it; the operator returns what the C++ code computes."""
     sent = {"input": [[370, -190], [180, 90]]}
     answer = httpx.post(f"{server.url}/models/compass/predict", json=sent)
     assert answer.json()["prediction"] == [[10, 170], [180, 90]], answer.text
@@ -71,7 +71,7 @@ def test_the_example_is_built_and_served(server: Cohort) -> None:
 def test_a_library_that_cannot_be_used_has_its_reason(
     server: Cohort, library: str, reason: str
 ) -> None:
-    """The version is UNAVAILABLE, the library is named, and the server goes on."""
+    """The version is UNAVAILABLE, the reason names the library, and the server continues."""
     (version,) = server.get(f"/models/{library.removesuffix('.so')}").json()["versions"]
     assert version["state"] == "UNAVAILABLE"
     assert reason in version["reason"]

@@ -54,7 +54,7 @@ class Balancer:
 
 
 def program(name: str) -> str:
-    """Where a balancer is installed."""
+    """Return the path of an installed balancer."""
     found = shutil.which(name, path=PATH)
     assert found, MISSING.format(name)
     return found
@@ -125,7 +125,7 @@ def haproxy(
 
 
 class Ports(NamedTuple):
-    """Where a balancer listens."""
+    """The ports of a balancer."""
 
     http: int
     grpc: int
@@ -143,7 +143,7 @@ def running(command: Sequence[str], ports: Ports, log: Path) -> Iterator[Balance
         def answers() -> bool:
             assert process.poll() is None, printed.read_text()
             try:
-                # Nobody behind it needs to answer this one.
+                # The balancer answers this one without a replica.
                 response = httpx.get(f"http://127.0.0.1:{ports.http}/metrics")
             except httpx.TransportError:
                 return False
@@ -157,7 +157,7 @@ def running(command: Sequence[str], ports: Ports, log: Path) -> Iterator[Balance
 
 
 class Fleet:
-    """Three replicas of the same models, each on a port of its own for as long as it lives."""
+    """Three replicas of the same models, each on a separate port for as long as it lives."""
 
     def __init__(self, models: Path, folder: Path, **settings: Any) -> None:
         self.ports = [free_port() for _ in range(3)]
@@ -189,7 +189,7 @@ class Fleet:
             return self.replicas.pop(number).stop(kill=kill)
 
     def asked(self, number: int) -> int:
-        """How many predictions one has answered since it started."""
+        """Return how many predictions one replica has answered since it started."""
         scrape = Scrape(self.replicas[number].url)
         return int(scrape.value("model_inference_total", code="OK"))
 
@@ -217,7 +217,7 @@ PAUSE = 0.03
 
 @dataclass
 class Calls:
-    """Who answered, by version and by kind of caller, and what was not answered as it should be."""
+    """Counts of answers by version and by kind of caller, and of failed calls."""
 
     versions: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
@@ -281,7 +281,7 @@ async def calling(port: int, bodies: dict[str, bytes]) -> AsyncIterator[Calls]:
 
 @contextmanager
 def answering(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
-    """Somebody who answers as `handler` does; the port."""
+    """Run a server that answers with `handler`; yield its port."""
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()
@@ -294,16 +294,16 @@ def answering(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
 
 @contextmanager
 def saying(answer: bytes, port: int = 0, *, tls: ssl.SSLContext | None = None) -> Iterator[int]:
-    """Somebody who says `answer` to whatever is asked, and closes the connection; the port.
+    """Run a server that sends `answer` to any request and closes the connection; yield its port.
 
-    tls: What proves who it is; default: it speaks no TLS.
+    tls: Its TLS context; by default it does not use TLS.
     """
 
     class Say(BaseRequestHandler):
         def handle(self) -> None:
             plain = self.request
             with (
-                suppress(OSError),  # whoever asked may not listen to the end
+                suppress(OSError),  # the client may not read to the end
                 tls.wrap_socket(plain, server_side=True) if tls else plain as connection,
             ):
                 connection.recv(65536)

@@ -102,7 +102,7 @@ def mixed(count: int) -> list[bytes]:
         elif kind == 8:
             requests.append(wrong(number // 10))
         else:
-            requests.append(digits(number, version="5", bright=False))  # the one that is no model
+            requests.append(digits(number, version="5", bright=False))  # its model is invalid
     return requests
 
 
@@ -113,13 +113,13 @@ def slow_request() -> bytes:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a client sent to one replica, and heard: by model."""
+    """The requests of a client to one replica, and their answers, by model."""
 
     outcomes: Mapping[str, Sequence[Outcome]]
-    rows: int  # of flowers, in the requests that were right
+    rows: int  # flowers in the valid requests
 
     def counts(self, model: str) -> Counter[tuple[str, str, str]]:
-        """Answers by version, variant and code; who answered is not said with an error."""
+        """Count answers by version, variant and code; errors do not name a version."""
         return Counter((one.version, one.variant, one.code) for one in self.outcomes[model])
 
     def codes(self, *models: str) -> Counter[str]:
@@ -142,7 +142,7 @@ async def ask(url: str, *, requests: int) -> Asked:
 
 
 class Timed(NamedTuple):
-    """How many seconds a request took: in the server, by its own answer, and for who asked."""
+    """Seconds that a request took: in the server, by its answer, and for its caller."""
 
     told: float
     waited: float
@@ -182,7 +182,7 @@ class Fleet:
 
 @contextmanager
 def fleet(folder: Path, *, seconds: float = 1, error_limit: float = 0.9) -> Iterator[Fleet]:
-    """Two replicas that share rollouts and state, scraped every so many `seconds`.
+    """Run two replicas that share rollouts and state, scraped every `seconds`.
 
     The canary of digits fails for every fourth request; `error_limit` is the guard's for it.
     """
@@ -190,7 +190,7 @@ def fleet(folder: Path, *, seconds: float = 1, error_limit: float = 0.9) -> Iter
     settings: dict[str, Any] = {
         "rollouts": folder / "rollouts.yaml",
         "admin_token": "secret",
-        "webhooks": f"http://127.0.0.1:{free_port()}",  # nobody is there
+        "webhooks": f"http://127.0.0.1:{free_port()}",  # not in use
         "webhook_secret_file": folder / "secret",
     }
     models = folder / "models"

@@ -27,7 +27,7 @@ PACKAGES = {
 
 
 def program(name: str) -> str:
-    """Where it is; fails with the name of the package that has it."""
+    """Return the path of a program, or fail with the name of its package."""
     if (path := shutil.which(name)) is None:
         raise AssertionError(
             f"these tests need {name}: apt-get install --no-install-recommends {PACKAGES[name]}"
@@ -99,9 +99,9 @@ class Prometheus:
 def configuration(
     targets: Mapping[str, Sequence[str]], *, rules: Sequence[Path], seconds: float = 1
 ) -> Any:
-    """Our prometheus.yml, looking every so many `seconds`, with `targets` by job and no others.
+    """Return the shipped prometheus.yml, scraping every `seconds`, with these `targets` only.
 
-    A target is "host:port"; the job `alertmanager` is also where alerts go.
+    A target is "host:port" by job; the job `alertmanager` also receives the alerts.
     """
     config = read_yaml(DEPLOY / "prometheus" / "prometheus.yml")
     often = f"{seconds * 1000:.0f}ms"

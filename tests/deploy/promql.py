@@ -1,4 +1,4 @@
-"""Which metrics an expression reads, which a server has, and which the reference lists."""
+"""Metrics in expressions, metrics of a server, and metrics in the reference."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OF_PROMETHEUS = frozenset({"up", "ALERTS"})
 """Metrics that Prometheus makes itself."""
 
 OF_BALANCERS = frozenset({"haproxy_frontend_http_responses_total", "nginx_http_responses_total"})
-"""Metrics of what stands before the replicas."""
+"""Metrics of the balancers in front of the replicas."""
 
 SUFFIXES = {
     "counter": ("_total",),

@@ -72,7 +72,7 @@ async def until_asked(replicas: Fleet, number: int) -> None:
 async def test_callers_notice_nothing(
     start: Start, replicas: Fleet, models: Path, tmp_path: Path
 ) -> None:
-    """Killed, stopped, restarted, given a new version: no request fails."""
+    """No request fails while replicas are killed, stopped, restarted and given a new version."""
     assert [round(len(body) / 1000) for body in ENCODED.values()] == [1, 101]
     new = max(int(version.name) for version in (models / "mlp").iterdir()) + 1
     with start(replicas.ports, tmp_path) as balancer:
@@ -97,7 +97,7 @@ async def test_callers_notice_nothing(
 
 @both
 def test_ids_go_through(start: Start, replicas: Fleet, tmp_path: Path) -> None:
-    """A caller's id comes back once, and a caller without one gets one that the log has, too."""
+    """A caller's id comes back once; a caller without one gets one that is also in the log."""
     with start(replicas.ports, tmp_path) as balancer:
         sent = httpx.get(balancer.url + "/health/ready", headers={"x-request-id": "mine-1"})
         made = httpx.post(balancer.url + "/predict", content=ENCODED["1 KB"])
@@ -147,7 +147,7 @@ def stick_haproxy(text: str) -> str:
 
 @pytest.mark.parametrize(("start", "change"), [(nginx, stick_nginx), (haproxy, stick_haproxy)])
 def test_sticky_callers_stay(start: Start, change: Callable[[str], str], tmp_path: Path) -> None:
-    """With the shipped option a key stays on its replica, and only a dead one's keys move."""
+    """The shipped option keeps a key on its replica, and only a dead one's keys move."""
     with named("a") as a, named("b") as b:
         with named("c") as c, start([a, b, c], tmp_path, change) as balancer:
             before = [where(balancer) for _ in range(3)]
@@ -162,7 +162,7 @@ def test_sticky_callers_stay(start: Start, change: Callable[[str], str], tmp_pat
 
 
 def where(balancer: Balancer) -> dict[str, str]:
-    """Who answers each of forty callers."""
+    """Return the replica that answers each of forty callers."""
     with httpx.Client(base_url=balancer.url) as client:
         return {
             str(key): client.get("/", headers={"x-user-id": str(key)}).text for key in range(40)
@@ -171,7 +171,7 @@ def where(balancer: Balancer) -> dict[str, str]:
 
 @contextmanager
 def named(name: str) -> Iterator[int]:
-    """Somebody who answers with a name; the port."""
+    """Run a server that answers with a name; yield its port."""
 
     class Tell(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -189,7 +189,7 @@ def named(name: str) -> Iterator[int]:
 
 @both
 async def test_a_balancer_speaks_tls(start: Start, replicas: Fleet, tmp_path: Path) -> None:
-    """With the lines that are comments in the shipped file, for HTTP and gRPC."""
+    """The commented lines of the shipped file enable it, for HTTP and gRPC."""
     ca, https, grpcs = trustme.CA(), free_port(), free_port()
     certificate = ca.issue_cert("127.0.0.1")
     pem, key, both_in_one = (tmp_path / name for name in ("cohort.crt", "cohort.key", "cohort.pem"))
@@ -232,7 +232,7 @@ CUT = [
 def test_a_body_that_ends_too_early_is_no_whole_answer(
     start: Start, rest: bytes, tmp_path: Path
 ) -> None:
-    """What has begun cannot be asked again: the caller's connection breaks, too."""
+    """A begun answer cannot be requested again, so the caller's connection also breaks."""
     with (
         saying(b"HTTP/1.1 200 OK\r\n" + rest) as port,
         start([port] * 3, tmp_path) as balancer,

@@ -28,7 +28,7 @@ PACKAGES = {
 
 
 def run(name: str, *arguments: object, **environment: str) -> str:
-    """What a program prints; fails with that where the program does, or is missing."""
+    """Return a program's output; fail with it if the program fails or is missing."""
     program = shutil.which(name, path=PATH)
     assert program, f"this test needs {name}: {PACKAGES[name]}"
     done = subprocess.run(
@@ -50,7 +50,7 @@ def example() -> dict[str, str]:
 
 @pytest.fixture
 def stack(tmp_path: Path) -> dict[str, Any]:
-    """What Compose makes of docker-compose.yml with the values of .env.example."""
+    """The result of Compose for docker-compose.yml with the values of .env.example."""
     printed = run(
         *("docker-compose", "--env-file", ROOT / ".env.example"),
         *("--file", ROOT / "docker-compose.yml", "config", "--format", "json"),
@@ -77,7 +77,7 @@ def test_env_example_names_each_variable_and_its_default() -> None:
 
 
 def test_compose_asks_for_a_password(tmp_path: Path) -> None:
-    """Without a password for Grafana nothing comes up: there is no default to forget."""
+    """Compose fails without a password for Grafana: there is no default."""
     with pytest.raises(AssertionError, match="set GRAFANA_PASSWORD"):
         run(
             *("docker-compose", "--env-file", "/dev/null", "--file", ROOT / "docker-compose.yml"),
@@ -99,7 +99,7 @@ def test_every_container_is_confined(stack: dict[str, Any]) -> None:
 
 
 def test_only_this_machine_is_let_in(stack: dict[str, Any]) -> None:
-    """As it comes, every published port is on loopback, and no replica has one."""
+    """By default every published port is on loopback, and no replica has one."""
     assert "ports" not in stack["services"]["cohort"]
     for service in stack["services"].values():
         assert all(port["host_ip"] == "127.0.0.1" for port in service.get("ports", []))
@@ -135,12 +135,12 @@ def test_files_set_only_what_is_a_setting() -> None:
 
 @pytest.mark.parametrize("port", ["", "tcp://10.96.12.7:8000"])
 def test_the_health_check_asks_the_default_port_where_none_is_set(port: str) -> None:
-    """Also where COHORT_PORT is what Kubernetes sets for a Service."""
+    """It does so also if Kubernetes sets COHORT_PORT for a Service."""
     assert ("127.0.0.1", 8000) in places_of({"COHORT_PORT": port})
 
 
 def test_the_health_check_asks_the_port_that_is_listened_on() -> None:
-    """That of COHORT_PORT, by the very command that the image has."""
+    """The image's own command reads it from COHORT_PORT."""
     check = re.search(r"^HEALTHCHECK .* CMD (.+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     assert check
     python, *arguments = json.loads(check[1])
@@ -162,7 +162,7 @@ class Healthy(BaseHTTPRequestHandler):
 
 
 def test_prometheus_finds_the_balancer(stack: dict[str, Any]) -> None:
-    """By the name and the port of its job `balancer`, at which nginx passes on what is counted."""
+    """Its job `balancer` has the name and port at which nginx passes on its counts."""
     scraped = (ROOT / "deploy/prometheus/prometheus.yml").read_text()
     name, port = re.findall(r"names: \[(balancer\S+)\]\n +type: A\n +port: (\d+)", scraped)[0]
     assert name in stack["services"]["balancer"]["networks"]["default"]["aliases"]
@@ -175,7 +175,7 @@ def test_prometheus_finds_the_balancer(stack: dict[str, Any]) -> None:
 
 
 def test_mounted_files_are_there(stack: dict[str, Any]) -> None:
-    """Whatever the stack mounts from the checkout exists in it."""
+    """All files of the checkout that the stack mounts exist."""
     sources = [
         Path(volume["source"])
         for service in stack["services"].values()

@@ -63,7 +63,7 @@ def run_steps(folder: Path, **secrets: str) -> list[int]:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """What a model's repository has, and the programs that the runner has."""
+    """A model's repository, and the programs that the runner has."""
     (tmp_path / "training.py").write_text(TRAINING)
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     python = tmp_path / "python"
@@ -74,7 +74,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def test_a_tag_publishes_a_signed_version(checkout: Path) -> None:
-    """The summary says so, and the key is gone."""
+    """The summary reports it, and the key file is removed."""
     key = Ed25519PrivateKey.generate().private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
     )
@@ -86,7 +86,7 @@ def test_a_tag_publishes_a_signed_version(checkout: Path) -> None:
 
 
 def test_a_model_that_cannot_be_made_fails_the_job(checkout: Path) -> None:
-    """With a sentence in the summary, and without a version or a key left behind."""
+    """The summary has the reason, and no version and no key is left."""
     training = (checkout / "training.py").read_text()
     (checkout / "training.py").write_text(
         training.replace("    return make", "    raise RuntimeError('no data')\n    return make")

@@ -1,9 +1,9 @@
-"""Every query of every dashboard, against a real Prometheus that scrapes two real servers.
+"""Every query of every dashboard, with a real Prometheus that scrapes two real servers.
 
-How counts are compared exactly: `increase()` and `rate()` stretch what they see to the edges of the
-window. Here both edges are scrapes (of one replica at a time, since each is scraped at times of its
-own), so there is nothing to stretch; and every series is there before the window begins, since one
-that appears within it has no increase from nothing.
+Counts are compared exactly, although `increase()` and `rate()` extrapolate to the edges of the
+window. Here both edges are scrapes, so the values are not extrapolated. Each replica has separate
+windows, since each is scraped at different times. Every series exists before the window begins,
+since a series that appears within it has no increase at its start.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TARGETS: dict[tuple[str, str, str], str] = {
     for target in panel["targets"]
 }
 MODELS = ("digits", "iris", "slow")
-ELSEWHERE = (  # the fleet has none of these
+ELSEWHERE = (  # not in this fleet
     *("api_key", "tls_", "haproxy_", "nginx_", "rollout_ramp", "remote_repository_", "trusted_"),
 )
 BALANCERS = re.compile("balancer|service:fail")
@@ -63,7 +63,7 @@ class Span:
 
     @property
     def seconds(self) -> float:
-        """A millisecond longer, so that the first scrape is within whoever counts the edge."""
+        """It is a millisecond longer, so that the first scrape is within either edge count."""
         return self.end - self.begin + 0.001
 
 
@@ -131,11 +131,11 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 
 def scraped(running: Fleet) -> dict[str, float]:
-    """When each replica was scraped, after the rules had taken in all that happened until now.
+    """Return when each replica was scraped, after the rules have read all events until now.
 
-    A scrape has this moment, then the rules have that scrape, and the next one is the edge: a
-    window that ends there has what recording rules made of all before. On a busy machine each of
-    the three may come late.
+    A scrape has this moment, then the rules have that scrape, and the next one is the edge. A
+    window that ends there has the recording rules' values of all earlier events. On a busy machine
+    each of the three may come late.
     """
     next_scrapes(running, time.time() + 1)
     times = next_scrapes(running, next_rules(running))
@@ -163,7 +163,7 @@ def next_rules(running: Fleet) -> float:
 
 
 def whole(watched: Watched) -> Span:
-    """From before the load until after it, for all replicas."""
+    """Return the time from before the load until after it, for all replicas."""
     return Span(
         min(span.begin for span in watched.load.values()),
         max(span.end for span in watched.one_by_one.values()),
@@ -174,13 +174,13 @@ def whole(watched: Watched) -> Span:
 
 
 def test_the_files_are_what_the_code_writes() -> None:
-    """After a change: python -m deploy.grafana."""
+    """After a change run `python -m deploy.grafana`."""
     written = {path.stem: path.read_text() for path in FOLDER.glob("dashboards/*.json")}
     assert written == {board.uid: board.json() for board in BOARDS}
 
 
 def test_grafana_finds_them_and_their_source() -> None:
-    """By the names in the provisioning files; panels have numbers of their own, and room."""
+    """Names are those in the provisioning files; panels have unique numbers and do not overlap."""
     (source,) = read_yaml(FOLDER / "provisioning/datasources/cohort.yml")["datasources"]
     (provider,) = read_yaml(FOLDER / "provisioning/dashboards/cohort.yml")["providers"]
     assert provider["options"]["path"] == "/var/lib/grafana/dashboards"
@@ -236,7 +236,7 @@ def test_every_board_shows_what_happened(watched: Watched, board: str) -> None:
 
 
 def test_what_links_lead_to_is_there() -> None:
-    """From the service to a model, and from it to its rollout, with the model looked at."""
+    """Links lead from the service to a model, and from it to its rollout, and keep the model."""
     urls = {
         (uid, link["url"])
         for uid, board in FILES.items()
@@ -252,7 +252,7 @@ def test_what_links_lead_to_is_there() -> None:
 
 
 def test_a_renamed_metric_leaves_its_queries_without_an_answer(watched: Watched) -> None:
-    """So that the test above notices any of them, one by one."""
+    """The test above therefore notices each of them."""
     names = {name for expression in TARGETS.values() for name in metrics_in(expression)}
     assert len(names) > 25
     for name in names:
@@ -265,7 +265,7 @@ def test_a_renamed_metric_leaves_its_queries_without_an_answer(watched: Watched)
 
 
 def test_every_variable_has_values(watched: Watched) -> None:
-    """What the reader may choose, as Grafana asks for it."""
+    """The reader's choices come from Grafana's own queries."""
     expected = {
         "instance": set(watched.fleet.instances),
         "model": set(MODELS),
@@ -285,7 +285,7 @@ def test_every_variable_has_values(watched: Watched) -> None:
 
 
 def test_dashboards_and_guide_know_the_labels_there_are(watched: Watched) -> None:
-    """Of each metric that has samples; and every metric the dashboards read is exposed."""
+    """Each metric with samples is documented; every metric that the dashboards read is exposed."""
     exposition = httpx.get(f"{watched.fleet.replicas[0].url}/metrics").text
     recorded = {
         rule["record"]
@@ -306,13 +306,13 @@ def test_dashboards_and_guide_know_the_labels_there_are(watched: Watched) -> Non
             seen.add(name)
             assert set(sample.labels) - {"le"} == documented[name], name
     occasional = {"model_inline_stalls_total"}  # a run held the event loop, on a busy machine
-    some = ("model_step_", "model_cache_", "model_sequence")  # of models that are not here
+    some = ("model_step_", "model_cache_", "model_sequence")  # this fleet lacks such models
     elsewhere = {name for name in documented if name.startswith(some)}
     assert documented.keys() - occasional - elsewhere == seen - occasional
 
 
 def test_every_selector_of_the_rules_matches_something(watched: Watched) -> None:
-    """So that neither a metric nor a label's name or value in them is a typing mistake."""
+    """So no metric and no label's name or value in them is misspelled."""
     for path in RULES:
         for group in read_yaml(path)["groups"]:
             for rule in group["rules"]:
@@ -323,7 +323,7 @@ def test_every_selector_of_the_rules_matches_something(watched: Watched) -> None
 
 
 def test_every_recording_rule_has_a_value(watched: Watched) -> None:
-    """Under a load that has a bit of everything."""
+    """The load includes some of everything."""
     for path in RULES:
         for group in read_yaml(path)["groups"]:
             for rule in group["rules"]:
@@ -341,7 +341,7 @@ def near(count: float) -> Any:
 
 
 def test_requests_are_those_the_clients_sent(watched: Watched) -> None:
-    """On the service's page, of each replica."""
+    """The service's page shows them for each replica."""
     for instance, asked in watched.asked.items():
         span = watched.load[instance]
         (total,) = watched.ask(("cohort-service", "Requests", "A"), span, instance=instance)
@@ -354,7 +354,7 @@ def test_requests_are_those_the_clients_sent(watched: Watched) -> None:
 
 
 def test_answers_are_those_the_clients_got(watched: Watched) -> None:
-    """By version, variant and code, on the model's page, and by code a second."""
+    """The model's page has them by version, variant and code, and by code a second."""
     for instance, asked in watched.asked.items():
         span = watched.load[instance]
         for model in MODELS:
@@ -384,7 +384,7 @@ def test_answers_are_those_the_clients_got(watched: Watched) -> None:
 
 
 def test_refusals_are_those_the_clients_got(watched: Watched) -> None:
-    """429 and 503, a second."""
+    """They are 429 and 503, as a rate a second."""
     for instance, asked in watched.asked.items():
         span = watched.load[instance]
         for model, reason in (("slow", "Overloaded"), ("digits", "NotReady")):
@@ -395,7 +395,7 @@ def test_refusals_are_those_the_clients_got(watched: Watched) -> None:
 
 
 def test_rows_are_those_the_clients_sent(watched: Watched) -> None:
-    """Through all runs of the flowers' model."""
+    """All runs of the flowers' model count."""
     for instance, asked in watched.asked.items():
         span = watched.load[instance]
         rates = watched.ask(("cohort-capacity", "Rows", "A"), span, instance=instance)
@@ -416,7 +416,7 @@ def test_a_rollout_is_what_the_clients_saw(watched: Watched) -> None:
 
         counts = asked.counts("digits")
         stable, canary = counts["1", "stable", "OK"], counts["3", "canary", "OK"]
-        failed = asked.codes("digits")["InvalidInput"]  # its bright images, and nobody else's
+        failed = asked.codes("digits")["InvalidInput"]  # its bright images only
         assert failed > 0
         requests = by("Requests", "variant")
         assert requests == {"stable": near(stable), "canary": near(canary + failed)}
@@ -455,7 +455,7 @@ def test_what_the_operator_did_is_there(watched: Watched) -> None:
 
 
 def test_states_are_those_of_the_models(watched: Watched) -> None:
-    """Seven good versions and one that is no model, in each replica; one model off its GPU."""
+    """Each replica has seven good versions and one invalid, and one model is off its GPU."""
     span = whole(watched)
     (replicas,) = watched.ask(("cohort-service", "Replicas that answer", "A"), span)
     assert replicas.value == 2
@@ -468,14 +468,14 @@ def test_states_are_those_of_the_models(watched: Watched) -> None:
     assert {one.labels["model"]: one.value for one in fallen if one.value} == {"iris": 2}
 
 
-# -- times: in the bucket of what the client measured
+# -- times: in the bucket of the client's measurement
 
 
 @pytest.mark.parametrize("share", [0.5, 0.95, 0.99])
 def test_quantiles_lie_in_the_clients_bucket(watched: Watched, share: float) -> None:
-    """Of requests one by one: not below what each answer says, not above what its caller waited.
+    """A quantile is between the times in the answers and the times that callers waited.
 
-    As a rule the two are in one bucket; where an edge lies between them, either side is right.
+    Usually the two are in one bucket; if an edge is between them, either side is right.
     """
     for instance, timed in watched.timed.items():
         span = watched.one_by_one[instance]
@@ -490,7 +490,7 @@ def test_quantiles_lie_in_the_clients_bucket(watched: Watched, share: float) -> 
 
 
 def test_times_fit_together(watched: Watched) -> None:
-    """Of slow requests one by one: one row a run, and a run within the time of its request."""
+    """Slow requests one by one have one row a run, and a run is within its request's time."""
     for instance, timed in watched.timed.items():
         span = watched.one_by_one[instance]
 

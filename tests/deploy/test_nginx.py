@@ -94,8 +94,9 @@ async def stand_ins() -> AsyncIterator[StandIns]:
 
 
 async def test_a_slow_model_takes_no_replica_out(tmp_path: Path) -> None:
-    """Four predictions that take longer than a first try has: all else is answered meanwhile, by
-    first tries: no other is preceded by the question who is ready, which costs more than it does.
+    """Four slow predictions leave all replicas in use; first tries answer all other requests.
+
+    No readiness check, which costs more than a request, precedes the others.
     """
     async with AsyncExitStack() as stack:
         replicas = await stack.enter_async_context(stand_ins())
@@ -169,7 +170,7 @@ async def test_the_replicas_own_504_is_not_asked_again(tmp_path: Path) -> None:
 
 
 async def test_what_kills_replicas_is_asked_five_times(tmp_path: Path) -> None:
-    """Of three, then of one that is ready, and of one more; it was asked thirteen times."""
+    """Each of three tries a replica, then one that is ready and one more are asked."""
     answer, asked = await _ask_through(b"POST /deadly/predict HTTP/1.1\r\nhost: x", tmp_path)
     assert b" 503 " in answer.splitlines()[0]
     assert b'"code":"NotReady"' in answer
@@ -183,7 +184,7 @@ async def test_a_caller_who_names_no_host_is_answered(tmp_path: Path) -> None:
 
 
 async def _ask_through(head: bytes, folder: Path) -> tuple[bytes, list[str]]:
-    """What nginx answers to a request without a body, and what it asked of replicas by then."""
+    """Return nginx's answer to a request without a body, and the replicas' requests by then."""
     async with stand_ins() as replicas:
         with nginx(replicas.ports, folder, patient) as balancer:
             answer = await _ask(balancer.port, head)

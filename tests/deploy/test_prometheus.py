@@ -62,7 +62,7 @@ def written_cases() -> dict[str, list[dict[str, Any]]]:
 
 
 def promtool(*arguments: str | Path) -> None:
-    """Run it, with its garbage collected seldom, a third of its time; fails with what it says."""
+    """Run it with rare garbage collection, in a third of the time; fail with its output."""
     done = subprocess.run(
         [program("promtool"), *arguments],
         env={**os.environ, "GOGC": "800"},
@@ -74,13 +74,13 @@ def promtool(*arguments: str | Path) -> None:
 
 
 def test_promtool_accepts_the_configuration() -> None:
-    """It, and all rule files it names."""
+    """It is valid, and so are all rule files it names."""
     promtool("check", "config", FOLDER / "prometheus.yml")
     promtool("check", "rules", "--lint=all", "--lint-fatal", *RULES)
 
 
 def test_amtool_accepts_the_configuration() -> None:
-    """Of Alertmanager."""
+    """Alertmanager's checker accepts its configuration."""
     subprocess.run(
         [program("amtool"), "check-config", DEPLOY / "alertmanager" / "alertmanager.yml"],
         check=True,
@@ -90,7 +90,7 @@ def test_amtool_accepts_the_configuration() -> None:
 
 @pytest.mark.parametrize("cases", CASES, ids=lambda path: path.stem)
 def test_alerts_fire_when_they_should_and_not_when_they_should_not(cases: Path) -> None:
-    """By promtool, on series written down."""
+    """promtool checks them on recorded series."""
     promtool("test", "rules", cases)
 
 
@@ -138,7 +138,7 @@ PAGES_RIGHTLY = (
 
 @pytest.mark.parametrize("alert", PAGES_RIGHTLY)
 def test_what_once_paged_wrongly_or_not_at_all_was_recorded(alert: str) -> None:
-    """By `make recorded`, from real processes: where it fires, and where it is to be silent."""
+    """`make recorded` recorded cases of real processes in which it fires and is silent."""
     names = [case["name"] for case in written_cases()["recorded"]]
     assert any(name.startswith(f"{alert} fires: ") for name in names)
     assert any(name.startswith(f"{alert} is silent: ") for name in names)
@@ -155,7 +155,7 @@ def headings(page: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("alert", ALERTS, ids=NAMES)
 def test_every_alert_says_what_to_do(alert: Mapping[str, Any]) -> None:
-    """A summary, a description, a known severity, and a link to a cause, a check and a cure."""
+    """It has a summary, a description, a known severity, and a link to cause, check and cure."""
     notes = alert["annotations"]
     assert alert["labels"]["severity"] in {"critical", "warning"}
     assert notes["summary"]
@@ -181,7 +181,7 @@ ROW = re.compile(r"^\| (\w+) \| ([\d.]+) \| (\d+) (\w)\w* and (\d+) (\w)\w* \|",
     ],
 )
 def test_the_guide_has_the_burn_rates_of_the_alerts(name: str, budget: str) -> None:
-    """With their windows and severities; all look at the same ones."""
+    """It has their windows and severities, which are the same for all budgets."""
     written = {
         (alert["labels"]["severity"], found[2], *found[:2], *found[4:])
         for alert in ALERTS
@@ -195,7 +195,7 @@ def test_the_guide_has_the_burn_rates_of_the_alerts(name: str, budget: str) -> N
 
 
 def test_the_runbook_has_no_entry_without_an_alert() -> None:
-    """So that nobody looks for an alert that is gone."""
+    """An operator cannot look for an alert that is gone."""
     assert set(headings(RUNBOOK)) - {"runbook"} == {alert["alert"].lower() for alert in ALERTS}
 
 
@@ -204,7 +204,7 @@ PAGES = [RUNBOOK, ROOT / "docs" / "operations" / "monitoring.md", *DEPLOY.glob("
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_of_a_page_resolve(page: Path) -> None:
-    """To a file that is there, and to a heading in it."""
+    """The file exists, and it has the heading."""
     links = re.findall(r"\]\((?!https?:)([^)]*)\)", page.read_text())
     for link in links:
         path, _, anchor = link.partition("#")
@@ -214,7 +214,7 @@ def test_links_of_a_page_resolve(page: Path) -> None:
 
 
 def unknown_metrics(expressions: Mapping[str, str], exposition: str) -> dict[str, set[str]]:
-    """What each expression reads that there is not."""
+    """Return the metrics that each expression reads and that do not exist."""
     known = metrics_of(exposition) | RECORDED.keys() | OF_PROMETHEUS | OF_BALANCERS
     return {
         name: unknown
@@ -225,7 +225,7 @@ def unknown_metrics(expressions: Mapping[str, str], exposition: str) -> dict[str
 
 @pytest.fixture(scope="module")
 def exposition(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What a real server says of itself."""
+    """The metrics of a real server."""
     folder, ca = tmp_path_factory.mktemp("server"), trustme.CA()
     settings: dict[str, Any] = dict(serve_with(ca, folder))
     settings |= {"webhooks": "http://127.0.0.1:9", "webhook_secret_file": folder / "secret"}
@@ -235,7 +235,7 @@ def exposition(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_the_guide_lists_the_metrics_there_are(exposition: str) -> None:
-    """Each with its kind, no more and no less, but those of what this server has not been given."""
+    """Each is listed with its kind, except those of features that this server does not use."""
     exposed = set(re.findall(r"^# TYPE (\S+) (\S+)$", exposition, re.MULTILINE))
     absent = ("api_key", "trusted_keys", "remote_repository_")
     listed = {
@@ -302,9 +302,9 @@ def receiver() -> Iterator[tuple[str, Queue[dict[str, Any]]]]:
 
 
 def test_a_broken_version_reaches_who_is_on_duty(tmp_path: Path) -> None:
-    """A server, Prometheus and Alertmanager, all real: the ticket comes, and says it is over.
+    """A server, Prometheus and Alertmanager, all real: the ticket comes, and is resolved.
 
-    Only the times to wait are shortened, in a copy.
+    Only the waiting times are shortened, in a copy.
     """
     models = tmp_path / "models"
     copy_digits(models)

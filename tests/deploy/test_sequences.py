@@ -34,7 +34,7 @@ def replicas(tmp_path: Path) -> Iterator[Fleet]:
 
 
 def step(url: str, x: float, sequence: str, **flags: bool) -> httpx.Response:
-    """Ask over a connection of its own; only the header has the id."""
+    """Send a request over a new connection; only the header has the id."""
     body = {"inputs": {"x": [[x] * WIDTH]}, "parameters": flags}
     headers = {"x-sequence-id": sequence}
     return httpx.post(f"{url}/models/m/predict", json=body, headers=headers, timeout=PATIENCE)
@@ -46,14 +46,14 @@ def state_of(answer: httpx.Response) -> float:
 
 
 def opened(replicas: Fleet) -> list[int]:
-    """How many sequences each replica has."""
+    """Return how many sequences each replica has."""
     urls = [one.url for _, one in sorted(replicas.replicas.items())]
     return [int(Scrape(url).value("model_sequences")) for url in urls]
 
 
 @pytest.mark.parametrize("start", [nginx, haproxy])
 def test_sequences_stay_with_their_replica(start: Start, replicas: Fleet, tmp_path: Path) -> None:
-    """Over new connections and over gRPC; those of a replica that dies are told to begin anew."""
+    """They stay over new connections and gRPC; sequences of a dead replica get an error."""
     with start(replicas.ports, tmp_path, grpc=replicas.grpc_ports) as balancer:
         for sequence in SEQUENCES:
             assert state_of(step(balancer.url, 8, sequence, sequence_start=True)) == 8
@@ -77,13 +77,13 @@ def test_sequences_stay_with_their_replica(start: Start, replicas: Fleet, tmp_pa
 
 
 def _all_answer(url: str) -> bool:
-    """Whether no replica is asked any more that is dead."""
+    """Return True if no dead replica gets requests."""
     codes = Counter(step(url, 0, f"unknown-{name}").status_code for name in SEQUENCES)
     return codes.keys() == {400}
 
 
 async def _over_grpc(port: int) -> None:
-    """A sequence over connections of its own, one a request, of which one is on a stream."""
+    """Run a sequence over a new connection for each request, one of them on a stream."""
 
     async def sent(request: Any) -> AsyncIterator[bytes]:
         yield request.SerializeToString()
@@ -106,7 +106,7 @@ async def _over_grpc(port: int) -> None:
 
 
 async def test_a_request_of_a_sequence_is_sent_once(tmp_path: Path) -> None:
-    """It may have run where it is not answered: nginx asks no other, and says to begin anew."""
+    """It may have run without an answer: nginx tries no other replica and returns SequenceEnded."""
     async with stand_ins() as replicas:
         with nginx(replicas.ports, tmp_path, patient) as balancer:
             async with httpx.AsyncClient(base_url=balancer.url, timeout=PATIENCE) as client:
@@ -120,7 +120,7 @@ async def test_a_request_of_a_sequence_is_sent_once(tmp_path: Path) -> None:
 
 
 def test_a_sequence_finds_no_replica(tmp_path: Path) -> None:
-    """Where none can be connected to, nginx says that none is ready."""
+    """If no replica accepts connections, nginx answers NotReady."""
     with nginx([1, 2, 3], tmp_path) as balancer:
         answer = step(balancer.url, 0, "any")
     assert (answer.status_code, answer.json()["code"]) == (503, "NotReady")

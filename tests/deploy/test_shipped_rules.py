@@ -1,4 +1,4 @@
-"""What the shipped balancers let through, to whom, and what they do where nobody is ready."""
+"""Requests that the shipped balancers let through, and their answers without a ready replica."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def replica(
 
 @both
 def test_a_path_is_read_as_cohort_reads_it(start: Start, tmp_path: Path) -> None:
-    """However it is written: what changes something is asked once, metrics are not passed on."""
+    """In any spelling, admin requests are sent once, and metrics are not passed on."""
     with replica(answer=503) as (port, asked), start([port] * 3, tmp_path) as balancer:
         for path in ADMIN:
             asked.clear()
@@ -114,8 +114,10 @@ def send(port: int, method: str, path: str) -> int:
 
 @both
 def test_where_none_is_ready_all_are_asked(start: Start, tmp_path: Path) -> None:
-    """In an overload every replica was marked down, and 11,680 of 47,996 callers got 503 from the
-    balancer: a replica that says it is not ready may answer all the same, and is asked if none is.
+    """A replica that reports not ready may still answer, so all are tried if no one is ready.
+
+    In an overload every replica was marked down, and 11,680 of 47,996 callers got 503 from the
+    balancer.
     """
     with replica(ready=503) as (port, _), start([port] * 3, tmp_path) as balancer:
         if start is haproxy:
@@ -124,13 +126,13 @@ def test_where_none_is_ready_all_are_asked(start: Start, tmp_path: Path) -> None
 
 
 def printed(log: Path) -> str:
-    """What the balancer has said of its replicas."""
+    """Return the balancer's output about its replicas."""
     return (log.parent / "printed").read_text()
 
 
 @both
 def test_a_model_that_takes_long_is_waited_for(start: Start, tmp_path: Path) -> None:
-    """Longer than nginx waits for a first answer: it asks again, where somebody is ready."""
+    """It takes longer than nginx waits at first: nginx tries again, at a ready replica."""
     tries = 2 if start is nginx else 1
     with (
         replica(seconds=1.6, held=tries) as (port, asked),

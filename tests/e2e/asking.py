@@ -26,7 +26,7 @@ Ask = Callable[[str, Arrays], Awaitable[Mapping[str, Any]]]
 
 @asynccontextmanager
 async def asking(server: Cohort, api: str) -> AsyncIterator[Ask]:
-    """What sends a request over an API, and gives the outputs by name."""
+    """Yield a function that sends a request over an API and returns the outputs by name."""
     if api == "gRPC":
         async with connected(server.grpc) as client:
             yield _over_grpc(client)
@@ -84,7 +84,7 @@ def _over_v2(client: httpx.AsyncClient) -> Ask:
 
 
 async def described(server: Cohort, model: str) -> Mapping[str, Any]:
-    """What is said of a model's batching, once that is known."""
+    """Return the description of a model's batching, once it was measured."""
 
     def batching() -> Mapping[str, Any]:
         found: Mapping[str, Any] = server.get(f"/models/{model}").json()["versions"][0]["batching"]

@@ -15,19 +15,19 @@ from tests.e2e.processes import MODELS
 
 
 def copy_digits(models: Path) -> None:
-    """Both good versions."""
+    """Copy both good versions."""
     for version in ("1", "2"):
         shutil.copytree(MODELS / "digits" / version, models / "digits" / version)
     (models / "digits" / "config.yaml").write_text("versions: all\nproviders: [cpu]\n")
 
 
 def save_broken(models: Path, how: str, *, version: int = 3) -> None:
-    """Put one beside them."""
+    """Put a broken version next to the others."""
     onnx_models.save(BROKEN[how](), models / "digits" / str(version) / "model.onnx")
 
 
 def _digits() -> tuple[onnx.ModelProto, onnx.GraphProto, str, str]:
-    """The model, its graph, and the names of its input and of what is to become its output."""
+    """Return the model, its graph, and the names of its input and its future output."""
     model = onnx.load(MODELS / "digits" / "1" / "model.onnx")
     graph = model.graph
     output = graph.output[0].name

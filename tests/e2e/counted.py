@@ -1,7 +1,7 @@
-"""`cohort`, whose process says on SIGUSR2 how many blocks of memory its Python objects have.
+"""`cohort`, whose process writes on SIGUSR2 how many blocks of memory its Python objects have.
 
-A program of tests, which start it in the place of `python -m cohort`; the number goes to the file
-that BLOCKS_FILE names.
+Tests start this program instead of `python -m cohort`; the number goes to the file that BLOCKS_FILE
+names.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def blocks(server: Cohort, file: Path) -> int:
 
 
 def check_blocks(server: Cohort, file: Path, *, most: int) -> None:
-    """Fail unless the process has at most so many blocks, once its connections have ended."""
+    """Fail unless the process has at most `most` blocks, once its connections have ended."""
     counts: list[int] = []
 
     def few() -> bool:

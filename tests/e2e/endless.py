@@ -16,12 +16,12 @@ from tests.waiting import wait_until
 
 
 def in_progress(server: Cohort, model: str) -> int:
-    """How many requests for a model are in the queue or run."""
+    """Return how many requests for a model are in the queue or run."""
     return int(Scrape(server.url).value("model_inflight_requests", model=model))
 
 
 def queued(server: Cohort, model: str) -> int:
-    """How many requests for a model are in the queue."""
+    """Return how many requests for a model are in the queue."""
     return int(Scrape(server.url).value("model_queue_requests", model=model))
 
 
@@ -29,9 +29,9 @@ def queued(server: Cohort, model: str) -> int:
 def endless_runs(
     server: Cohort, model: str, *headers: str, count: int | None = None
 ) -> Iterator[list[socket]]:
-    """Have `count` runs of a `loop` that end once their callers, which this gives, are closed.
+    """Start `count` runs of a `loop`; yield their callers, whose closing ends the runs.
 
-    count: How many; default as many as there are cores, so that further requests wait in the queue.
+    count: Defaults to the number of cores, so that further requests wait in the queue.
     """
     wanted = cores() if count is None else count
     sent = request(f"/models/{model}/predict", {"inputs": {"n": [[onnx_models.FOREVER]]}}, *headers)

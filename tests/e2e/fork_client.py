@@ -1,11 +1,11 @@
 """Run `cohort` in a forked process: `python -IS fork_client.py FOLDER ARGUMENT ...`.
 
-It stands in for the command where a test starts a program by its name. The forked process has this
-one's arguments, working folder, environment and standard streams. Signals are passed on to it, and
-its exit status is this one's. Where this one is killed, so is the forked one.
+It replaces the command if a test starts a program by its name. The forked process has this one's
+arguments, working folder, environment and standard streams. This one passes signals on and ends
+with the forked process's exit status. If this one is killed, so is the forked one.
 
-FOLDER has the sockets of fork servers (`tests.e2e.forking`). This imports little: it is to start in
-a few hundredths of a second.
+FOLDER has the sockets of fork servers (`tests.e2e.forking`). This imports few modules, so that it
+starts in a few hundredths of a second.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COHORT = "cohort"
 """The module that is the command `cohort`."""
 
 SHARED = "FORK_SERVERS"
-"""The environment variable that says where fork servers are that several processes share."""
+"""The environment variable with the folder of fork servers that several processes share."""
 
 ENDED = "the fork server has ended"
 
@@ -41,11 +41,11 @@ def ask(
     module: str = COHORT,
     new_session: bool = False,
 ) -> tuple[int, socket.socket]:
-    """Have a fork server run a module; return the process id and what tells of its end.
+    """Have a fork server run a module; return the process id and a socket that reports its end.
 
     streams: Descriptors of its standard input, output and error.
 
-    Raises AssertionError where it did not start.
+    Raises AssertionError if it did not start.
     """
     request = {
         "module": module,
@@ -79,7 +79,7 @@ def receive(connection: socket.socket) -> bytes:
 
 
 def number_of(message: bytes, event: bytes) -> int:
-    """Return what a message says of an event: a process that never started has no id."""
+    """Return the number in a message about an event: a process that never started has no id."""
     told, _, number = message.partition(b" ")
     assert told == event, message or ENDED
     return int(number)

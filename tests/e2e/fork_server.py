@@ -1,9 +1,10 @@
 """A process that others are forked from: `python -m tests.e2e.fork_server LISTENER LIFETIME`.
 
-Each connection to the socket LISTENER asks for one process by four descriptors: standard
-input, output and error, and a file with JSON of the module, its arguments, the working folder and
-the environment, which may be longer than a message. It is sent "started" and the process id, then
-"ended" and the exit status. Where it is closed before that, the process is killed.
+Each connection to the socket LISTENER requests one process with four descriptors: standard input,
+output and error, and a file. The file contains JSON with the module, its arguments, the working
+folder and the environment, which may be longer than a message. The connection receives "started"
+and the process id, then "ended" and the exit status. If it is closed before that, the process is
+killed.
 
 When the pipe LIFETIME closes, all processes are killed and this one ends.
 """
@@ -59,19 +60,19 @@ IMPORTED: Mapping[str, Sequence[str]] = {
     ),
     "cohort_prepare.quantizing.work": ("cohort_prepare.quantizing.work", "onnx_ir", *_RUNTIME),
 }
-"""By the command, or the module of a job: what is imported before the first fork."""
+"""Modules that are imported before the first fork, by the command or a job's module."""
 
 
 @dataclass(eq=False)
 class _Asker:
     connection: socket.socket
-    pid: int = 0  # of the process that was forked for it
+    pid: int = 0  # the id of the process forked for it
 
 
 def fork_for_all(listener: socket.socket, lifetime: int) -> bool:
     """Fork a process for each connection; return True in each of them, False at the end."""
     askers: dict[int, _Asker] = {}  # by the descriptors of their connections
-    running: dict[int, _Asker] = {}  # by the descriptors that tell of their processes' ends
+    running: dict[int, _Asker] = {}  # by the descriptors that report their processes' ends
     imported: set[str] = set()
     while True:
         ready = select.select([lifetime, *running, *askers, listener.fileno()], [], [])[0][0]

@@ -1,9 +1,10 @@
-"""Have the parent of several workers fork them, where the parent itself was forked.
+"""Have the parent of several workers fork them, if the parent itself was forked.
 
-A parent that was started replaces its program with a small one and starts each worker with a new
-interpreter, which imports for more than a second of CPU. One that `tests.e2e.fork_server` forked
-has imported everything: it goes on as it is, and each worker is a child of it that runs the
-command again, with the environment, descriptors, process group and signals of a started one.
+A started parent replaces its program with a small one and starts each worker with a new
+interpreter. The imports of that take more than a second of CPU. A parent that
+`tests.e2e.fork_server` forked has imported everything and continues as it is. Each worker is a
+child of it that runs the command again, with the environment, descriptors, process group and
+signals of a started one.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def fork_workers() -> None:
 def _start_parent(
     listeners: Mapping[Kind, Sequence[socket.socket]], options: WorkerOptions
 ) -> NoReturn:
-    """Go on as a parent in this process, with the descriptors that a started one would have."""
+    """Continue as a parent in this process, with the descriptors that a started one would have."""
     numbers = {kind.name: [one.detach() for one in ones] for kind, ones in listeners.items()}
     _close_others({*range(3), *chain.from_iterable(numbers.values())})
     signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN_SIGNALS)
@@ -49,7 +50,7 @@ def _start_parent(
 
 
 class _ForkedWorker:
-    """What the parent needs of `subprocess.Popen`."""
+    """The part of `subprocess.Popen` that the parent needs."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ from tests.e2e.fork_server import IMPORTED
 _ROOT = Path(__file__).parents[2]
 
 FORKS = hasattr(os, "pidfd_open")
-"""Whether processes can be forked: on Linux."""
+"""True if processes can be forked: on Linux."""
 
 
 class ForkedProcess:
@@ -105,7 +105,7 @@ class ForkedProcess:
             except (BlockingIOError, TimeoutError):
                 return None
             self._ended.close()
-            if not message:  # the fork server has ended: nobody else ends this process
+            if not message:  # the fork server has ended, so this must end the process
                 self.returncode = -signal.SIGKILL
                 with suppress(ProcessLookupError):
                     os.kill(self.pid, signal.SIGKILL)
@@ -126,9 +126,9 @@ def fork(
 ) -> ForkedProcess:
     """Run `cohort` with `arguments` in a forked process; streams are descriptors.
 
-    stdin: Default None: it is empty.
-    module: Do jobs instead that need this module, one of `IMPORTED`.
-    new_session: Whether the process leads a session of its own.
+    stdin: By default it is empty.
+    module: Run this module instead, one of `IMPORTED`.
+    new_session: True if the process leads a new session.
     """
     with Path(os.devnull).open("rb") as nothing:
         return ForkedProcess(

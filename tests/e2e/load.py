@@ -38,7 +38,7 @@ def encode(path: str, body: object, headers: Mapping[str, str] | None = None) ->
 
 
 class Load:
-    """Callers that ask one request after the other, each on a connection of its own."""
+    """Callers that send one request after another, each on a separate connection."""
 
     def __init__(self, url: str, requests: Iterator[bytes]) -> None:
         self._host, self._port = urlsplit(url).hostname, urlsplit(url).port

@@ -23,9 +23,9 @@ class Brought:
 
     graph: Its graph, in the text form of ONNX, without weights.
     request: The inputs of the caller with this number.
-    verdict: What is known of its rows.
+    verdict: The expected verdict on its rows.
     weights: Its weights, by name.
-    example: Requests for whose sizes it is proven, as `config.yaml` has them; "" for all sizes.
+    example: Requests for whose sizes it is proven, as in `config.yaml`; "" for all sizes.
     """
 
     graph: str
@@ -84,13 +84,13 @@ def _features(number: int) -> Arrays:
 
 
 def _counted(number: int) -> Arrays:
-    """As many rows as a value says (triton-inference-server/server#8107)."""
+    """An input's value is the number of output rows (triton-inference-server/server#8107)."""
     x = _of(number).standard_normal((1, 3)).astype(np.float32)
     return {"x": x, "count": np.array([[number % 2 * 2]])}
 
 
 def _steps(number: int) -> Arrays:
-    """Time first, and a state of the same row beside it (onnx/tensorflow-onnx#2383)."""
+    """Time is the first axis; a state of the same row is next to it (onnx/tensorflow-onnx#2383)."""
     x = _of(number).standard_normal((3, 1, 4)).astype(np.float32)
     return {"x": x, "state": np.full((1, 1, 4), number, np.float32)}
 

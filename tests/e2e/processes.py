@@ -1,4 +1,4 @@
-"""Start the real server as a process of its own, and stop it again."""
+"""Start the real server as a separate process, and stop it again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EPHEMERAL = 32_768
 """Linux gives connections ports from here on; other tests open thousands of them."""
 
 SHARES = 8
-"""Processes of pytest-xdist that draw ports from a share of their own."""
+"""Processes of pytest-xdist that draw ports from separate shares."""
 
 STARTING = 300.0
 """Seconds that a server may take to start, on a machine that does much else."""
@@ -46,7 +46,7 @@ class Cohort:
     url: str
     log: Path
     grpc: str = ""  # where it was asked for gRPC: host and port
-    trust: ssl.SSLContext | bool = True  # whose certificate it has, where it speaks TLS
+    trust: ssl.SSLContext | bool = True  # the CA of its certificate, if it uses TLS
     _answered: bool = False
 
     @property
@@ -54,7 +54,7 @@ class Cohort:
         return self.log.read_text()
 
     def get(self, path: str) -> httpx.Response:
-        """Ask for `path` on a connection of its own."""
+        """Request `path` over a new connection."""
         return httpx.get(self.url + path, verify=self.trust, timeout=PATIENCE)
 
     def stop(self, *, kill: int = signal.SIGTERM, timeout: float = PATIENCE) -> int:
@@ -88,16 +88,16 @@ class Cohort:
             ) from None
 
     def _answers(self) -> bool:
-        """Whether an answer from the port is this server's; seen once, it stays so.
+        """Return True if an answer from the port is this server's; seen once, it stays so.
 
-        While this one starts, or fails since the port is taken, another one's server may answer.
+        While this one starts, or fails since the port is taken, another server may answer.
         """
         self._answered = self._answered or listens(self.process.pid, urlsplit(self.url).port or 0)
         return self._answered
 
 
 def listens(pid: int, port: int) -> bool:
-    """Whether a process or one below it listens on a TCP port; True outside Linux."""
+    """Return True if a process or one below it listens on a TCP port; always True outside Linux."""
     if not FORKS:
         return True
     lines = [
@@ -144,12 +144,12 @@ def cohort(
 
     Settings are COHORT_* names in lower case.
 
-    `folder` takes the state, the cache, and the log, unless that goes to the descriptor `stderr`.
-    The server is forked from a process that has imported everything (`tests.e2e.forking`), unless
-    `program` names a command, which runs in `cwd`, or `under` one that runs the server in its own
-    process, such as prlimit. `trust` is whose certificate it has been given. Models are opened
-    without being inspected first in a second process, which takes 0.7 s and as long again as the
-    models; `inspection_seconds=60` is what operators have.
+    `folder` holds the state, the cache, and the log, unless that goes to the descriptor `stderr`.
+    The server is forked from a process that has imported everything (`tests.e2e.forking`). If
+    `program` names a command, that command runs in `cwd` instead. `under` is a command that runs
+    the server in the same process, such as prlimit. `trust` has the CA of the server's certificate.
+    Models are opened without an inspection in a second process, which takes 0.7 s and as long again
+    as the models. Operators have `inspection_seconds=60`.
     """
     port = int(str(settings.pop("port", 0))) or free_port()
     environment = {
@@ -195,7 +195,7 @@ def cohort(
 def run_command(
     *arguments: object, cwd: Path = ROOT, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run `cohort` with `arguments` to its end, in a process of its own.
+    """Run `cohort` with `arguments` to its end, in a separate process.
 
     It is forked from one that has imported what a server needs. `env` is added to the environment
     of the tests without its COHORT_* settings.
@@ -219,7 +219,7 @@ def run_command(
 
 
 def quick_command() -> Sequence[str]:
-    """What to start as `cohort` where its imports are not what is tested: a forked process."""
+    """Return the `cohort` command for tests that do not test its imports: a forked process."""
     return stand_in() if FORKS else COMMAND
 
 
@@ -268,7 +268,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def free_port() -> int:
-    """A port nobody listens on just now, and that no connection is given until somebody does.
+    """Return a port without a listener, which no connection gets until a server binds it.
 
     No other process of pytest-xdist draws it, and none is given twice: the server that it is for
     binds it a moment later.

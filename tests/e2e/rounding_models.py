@@ -12,18 +12,18 @@ from onnx import numpy_helper
 from cohort.tensors import Array, Arrays
 
 WIDTH = 1024
-"""Of a layer that takes long enough for rows to share runs."""
+"""Width of a layer that takes long enough for rows to share runs."""
 
 
 @dataclass(frozen=True)
 class Rounding:
     """A model of one input `x` and one output `y`.
 
-    graph: Its nodes, in the text form of ONNX; they take `h`, which a layer makes of `x`.
-    shape: Of `h`, -1 for the rows.
-    node: The node that rounds a row by its run, in words; "" where none does.
-    least_rows: How many rows a run needs so that all get the same bits; 0 where none helps.
-    constants: What its nodes take besides, by name.
+    graph: Its nodes, in the text form of ONNX; they read `h`, a layer's output for `x`.
+    shape: The shape of `h`, -1 for the rows.
+    node: The node that rounds a row by its run, in words; "" if there is no such node.
+    least_rows: Rows that a run needs so that all get the same bits; 0 if no number helps.
+    constants: More inputs of its nodes, by name.
     """
 
     graph: str

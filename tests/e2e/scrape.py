@@ -1,4 +1,4 @@
-"""Read what a server says of itself on /metrics."""
+"""Read a server's /metrics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Scrape:
         ]
 
     def value(self, name: str, **labels: str) -> float:
-        """The sum over all samples of `name` that carry `labels`; 0 where there is none."""
+        """Return the sum of all samples of `name` that carry `labels`, or 0 without any."""
         return sum(
             sample.value
             for sample in self.samples

@@ -19,13 +19,13 @@ from tests.waiting import wait_until
 
 CALLERS = 32
 TILES = 2
-"""How often each flower is asked for."""
+"""Number of requests for each flower."""
 
 
 async def ask_row_by_row(
     url: str, path: str, name: str, rows: np.ndarray[Any, Any]
 ) -> tuple[list[dict[str, Any]], Counter[str]]:
-    """Send every row by itself from CALLERS callers; the answers in order, and the client's log."""
+    """Send every row alone from CALLERS callers; return the answers in order and a log."""
     answers: list[dict[str, Any]] = [{} for _ in rows]
     log: Counter[str] = Counter()
     left = iter(range(len(rows)))

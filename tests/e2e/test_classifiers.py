@@ -38,7 +38,7 @@ def server(folder: Path) -> Iterator[Cohort]:
 
 
 def test_probabilities_arrive(server: Cohort) -> None:
-    """A column for each class, in the order that `/models` names."""
+    """They have a column for each class, in the order that `/models` names."""
     described = httpx.get(f"{server.url}/models/pets").json()["versions"][0]
     assert described["batching"]["on"], described["batching"]["reason"]
     label, scores = described["outputs"]
@@ -55,7 +55,7 @@ def test_probabilities_arrive(server: Cohort) -> None:
 
 
 def test_the_classes_are_in_metadata(server: Cohort) -> None:
-    """Over both wires, and in the OpenAPI document; classifications name them."""
+    """REST, gRPC and the OpenAPI document have them; classifications name them."""
     over_rest = httpx.get(f"{server.url}/v2/models/pets").json()
     with grpc.insecure_channel(server.grpc) as channel:
         ask: Any = channel.unary_unary(
@@ -77,7 +77,7 @@ def test_the_classes_are_in_metadata(server: Cohort) -> None:
 
 
 def test_what_cannot_be_sent_is_named(server: Cohort, folder: Path) -> None:
-    """In the log at load, and by `cohort check`."""
+    """The log at load names it, and so does `cohort check`."""
     lines = [json.loads(line) for line in server.logged.splitlines() if line.startswith("{")]
     (line,) = [line for line in lines if line["event"].startswith("outputs cannot be sent")]
     assert (line["model"], line["outputs"]) == ("parts", {"rows": "seq(tensor(float))"})

@@ -24,7 +24,7 @@ from tests.rpc.client import connected
 from tests.waiting import PATIENCE
 
 GAP = -100.0
-"""What the models give for NaN."""
+"""The models' output for NaN."""
 
 
 def shown(columns: int, datatype: int = TensorProto.FLOAT, **properties: Any) -> onnx.ModelProto:
@@ -183,7 +183,7 @@ def v2(**data: list[Any]) -> dict[str, Any]:
 def test_words_come_by_the_names_of_columns(
     server: Cohort, path: str, body: Any, answer: str
 ) -> None:
-    """The model gets the codes that its metadata says, on every API in JSON."""
+    """The model gets the codes that its metadata defines, on every API in JSON."""
     found = post(server, path, body)
     if answer == "data":
         rows = np.reshape(found["outputs"][0]["data"], (-1, 3)).tolist()
@@ -198,13 +198,13 @@ def test_words_come_by_the_names_of_columns(
     ids=["with names", "in the model's order"],
 )
 def test_words_come_as_csv(server: Cohort, text: str) -> None:
-    """With names in any order, or without in that of the model; an empty cell is a gap."""
+    """Names may be in any order, or absent in the model's order; an empty cell is a gap."""
     found = post(server, "/invocations?model=told", text, **{"content-type": "text/csv"})
     assert found["predictions"] == WANTED
 
 
 def test_inputs_that_are_columns_stay_in_the_models_order(server: Cohort) -> None:
-    """Of a CSV without names, where the second is the one that is made of words."""
+    """A CSV without names gives the second column to the input that is made of words."""
     found = post(
         server, "/invocations?model=apart", "3,Ulm\n4,Bern", **{"content-type": "text/csv"}
     )
@@ -212,7 +212,7 @@ def test_inputs_that_are_columns_stay_in_the_models_order(server: Cohort) -> Non
 
 
 async def test_words_come_over_grpc(server: Cohort) -> None:
-    """As BYTES [N], and the metadata says so."""
+    """They are BYTES [N], as the metadata states."""
     rows = {
         "age": np.array([30, 31], np.float32),
         "city": np.array(["Ulm", "Bern"], np.object_),
@@ -234,17 +234,17 @@ def test_what_is_no_category_is_the_callers_fault(server: Cohort) -> None:
     rows = [*ROWS, {"city": "Base", "size": 3, "age": 1}]
     said = predicted(server, "told", rows)
     assert said == (
-        "input 'city' row 2: 'Base' is none of its 3 categories: 'Bern', 'Basel', 'Ulm'; did you "
-        "mean 'Basel'?"
+        "input 'city' row 2: 'Base' is not one of its 3 categories: 'Bern', 'Basel', 'Ulm'; did "
+        "you mean 'Basel'?"
     )
-    assert "input 'size' row 0: 4 is none of its 2" in predicted(
+    assert "input 'size' row 0: 4 is not one of its 2" in predicted(
         server, "told", [{"city": "Ulm", "size": 4, "age": 1}]
     )
 
 
 @pytest.mark.parametrize("gap", [{"age": None, "colour": "red"}, {"age": 1, "colour": None}])
 def test_nan_that_comes_of_a_gap_is_the_callers_fault(server: Cohort, gap: dict[str, Any]) -> None:
-    """In JSON and in CSV: the model answers NaN for a missing number and for a missing word."""
+    """In JSON and CSV, the model returns NaN for a missing number and a missing word."""
     said = post(server, "/models/echo/predict", {"rows": [gap]})
     assert said["code"] == "InvalidInput"
     assert said["error"].endswith("missing values in the request's inputs may be the cause")
@@ -254,54 +254,54 @@ def test_nan_that_comes_of_a_gap_is_the_callers_fault(server: Cohort, gap: dict[
 
 
 def test_a_config_says_what_stands_for_gaps_and_unknown_words(server: Cohort) -> None:
-    """Of a column whose categories the metadata has."""
+    """The config sets both for a column whose categories the metadata has."""
     rows = [{"age": None, "city": None, "size": 3}, {"age": 1, "city": "Zug", "size": 5}]
     assert predicted(server, "other", rows) == [[40, 0, 0], [1, 2, 1]]
 
 
 def test_a_config_names_columns_and_their_categories(server: Cohort) -> None:
-    """Of a model that says nothing of itself; a file has one category a line."""
+    """The model has no metadata about them; a file has one category a line."""
     rows = [{"size": 9, "city": "Basel", "age": 4}]
     assert predicted(server, "listed", rows) == [[4, 1, -1]]
     assert predicted(server, "whole", [{"x": "green"}, {"x": "red"}]) == [[1], [0]]
-    assert "takes BYTES, got null" in predicted(server, "whole", [{"x": None}])
+    assert "must be BYTES, got null" in predicted(server, "whole", [{"x": None}])
 
 
 def test_a_word_becomes_ones_and_zeros(server: Cohort) -> None:
-    """In one input, or in columns as pandas' get_dummies has them, the first of which may lack."""
+    """They are one input, or columns as from pandas' get_dummies, the first of which may lack."""
     assert predicted(server, "hot", [{"x": "blue"}, {"x": None}]) == [[0, 0, 1], [0, 0, 0]]
     rows = [{"age": 1, "city": word} for word in ("Bern", "Ulm", "Zug")]
     assert predicted(server, "dummies", rows) == [[1, 0, 0], [1, 0, 1], [1, 0, 0]]
 
 
 def test_numbers_and_dates_come_as_people_have_them(server: Cohort) -> None:
-    """Standardised, and taken apart; what is no date is the caller's fault."""
+    """Numbers are standardised and dates are divided; an invalid date is the caller's mistake."""
     scaled = post(server, "/models/scaled/predict", {"input": [[3, 4]]})
     assert scaled["prediction"] == [[1, 0.5]]
     rows = [{"age": 50, "day": "2026-02-01"}, {"age": None, "day": "2026-03-02T23:30:00+01:00"}]
     assert predicted(server, "dated", rows) == [[1, 2026, 2, 6], [GAP, 2026, 3, 0]]
     assert predicted(server, "dated", [{"age": 1, "day": "1.2.2026"}]) == (
-        "input 'day' row 0: '1.2.2026' is no date, as 2026-01-31 or 2026-01-31T09:30"
+        "input 'day' row 0: '1.2.2026' is not a date such as 2026-01-31 or 2026-01-31T09:30"
     )
 
 
 def test_long_requests_get_what_short_ones_get(server: Cohort) -> None:
-    """Of rows that are prepared on a thread."""
+    """Their rows are prepared on a thread."""
     rows = [{"age": n, "city": ["Bern", "Ulm"][n % 2], "size": 3 + n % 2 * 2} for n in range(9000)]
     assert predicted(server, "told", rows) == [[n, n % 2 * 2, n % 2] for n in range(9000)]
 
 
 def test_codes_are_numbers_of_the_models_datatype(tmp_path: Path) -> None:
-    """Neither categories that it does not tell apart nor a code of -1 are forced into it."""
+    """Too many categories, or a code of -1, are refused if the datatype cannot hold them."""
     for datatype, config, said in (
-        ("UINT8", f"categories: {[*range(300)]}", "300 categories, and the model takes UINT8"),
-        ("UINT8", "categories: [1, 2], unknown: -1", "unknown is -1, and the model takes UINT8"),
-        ("FP16", f"categories: {[*range(2050)]}", "2050 categories, and the model takes FP16"),
-        ("FP16", f"categories: {[*range(2051)]}", "2051 categories, and the model takes FP16"),
+        ("UINT8", f"categories: {[*range(300)]}", "300 categories, but the model expects UINT8"),
+        ("UINT8", "categories: [1, 2], unknown: -1", "unknown is -1, but the model expects UINT8"),
+        ("FP16", f"categories: {[*range(2050)]}", "2050 categories, but the model expects FP16"),
+        ("FP16", f"categories: {[*range(2051)]}", "2051 categories, but the model expects FP16"),
         (
             "FP16",
             "categories: [1, 2], unknown: 70000",
-            "unknown is 70000, and the model takes FP16",
+            "unknown is 70000, but the model expects FP16",
         ),
         ("FP16", f"categories: {[*range(2049)]}, unknown: 0.1, missing: nan", "No problems"),
     ):
@@ -332,24 +332,24 @@ def test_a_date_that_the_datatype_does_not_have_is_refused(
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ("city: {categories: [Bern, Bern]}", "inputs.city: categories: 'Bern' is there twice"),
-        ("city: {categories: [Bern, 3]}", "they are all words, or all numbers"),
+        ("city: {categories: [Bern, Bern]}", "inputs.city: categories: 'Bern' is listed twice"),
+        ("city: {categories: [Bern, 3]}", "must be all words or all numbers"),
         ("city: {categories: none.txt}", "inputs.city.categories: there is no none.txt in the"),
         ("city: {unknown: Zug}", "unknown is for an input with categories"),
-        ("city: {categories: [Bern], unknown: Zug}", "unknown: 'Zug' is none of its categories"),
+        ("city: {categories: [Bern], unknown: Zug}", "unknown: 'Zug' is not one of its categories"),
         ("town: {categories: [a]}", "the model has no such input; available: age, city, size"),
         ("town: {categories: [a, b], one_hot: true}", "neither an input town nor town_b"),
         ("city: {categories: [a, b], one_hot: true}", "each row becomes 2 numbers"),
         ("x: {columns: [a, b]}", "columns: 2 names for an input of 3 columns"),
         ("x: {standardise: {mean: [1], std: 1}}", "1 numbers in mean for 3 columns"),
         ("x: {standardise: {mean: 1, std: 0}}", "std is 0"),
-        ("city: {date: [year], categories: [a]}", "it is either categories or date"),
-        ("city: {date: []}", "date: it names none of year"),
+        ("city: {date: [year], categories: [a]}", "use either categories or date, not both"),
+        ("city: {date: []}", "date: it is empty; name at least one of year"),
         ("town: {date: [year]}", "neither an input town nor town_year"),
     ],
 )
 def test_check_says_what_does_not_fit(tmp_path: Path, config: str, said: str) -> None:
-    """With the file, the input, and both numbers that do not fit."""
+    """The report has the file, the input, and both numbers that differ."""
     model = shown(3, **COLUMNS)
     onnx_models.save(model, tmp_path / "models/told/1/model.onnx")
     (tmp_path / "models/told/config.yaml").write_text(f"inputs: {{{config}}}\n")

@@ -93,17 +93,17 @@ def test_wrong_sizes_and_ranges_are_told(clients: Clients, datatype: str, form: 
     assert "'x'" in str(refused.value)
 
 
-# ---- sequences, beside tensors and alone
+# ---- sequences, with tensors and alone
 
 
 def test_metadata_names_what_cannot_be_carried(server: Cohort) -> None:
-    """An output that is no tensor is there, with ONNX Runtime's words for its kind."""
+    """An output that is not a tensor is listed, with ONNX Runtime's name for its kind."""
     for path in ("/v2/models/both", "/models/both"):
         assert "seq(tensor(float))" in httpx.get(server.url + path).text
 
 
 def test_unnamed_outputs_are_those_that_can_be_carried(server: Cohort, clients: Clients) -> None:
-    """Who names no output gets the tensors, over every route."""
+    """A request that names no output gets the tensors, over every route."""
     x = np.ones((2, 3), "f4")
     for ask in clients.forms.values():
         outputs = ask("both", {"x": x}, {"x": "FP32"})
@@ -129,7 +129,7 @@ def test_asking_for_a_sequence_is_refused(server: Cohort, model: str, route: str
 
 
 def test_tensors_of_a_sequence_are_outputs_of_their_own(server: Cohort, clients: Clients) -> None:
-    """Over every route, by row, and their rows share runs as those of any output do."""
+    """Every route returns them by row, and their rows share runs like those of any output."""
     described = httpx.get(f"{server.url}/models/targets").json()["versions"][0]
     assert [one["name"] for one in described["outputs"]] == ["y", "scores_0", "scores_1"]
     assert described["outputs"][1]["part_of"] == "scores"
@@ -165,7 +165,7 @@ def test_the_sequence_by_name_is_all_of_its_tensors(server: Cohort, binary: bool
 
 
 def test_model_of_sequences_alone_refuses(clients: Clients) -> None:
-    """Nothing can be answered, and that is said rather than nothing."""
+    """The model has no output to return, so a request is refused."""
     for ask in clients.forms.values():
         with pytest.raises(Refused, match=r"400|INVALID_ARGUMENT") as refused:
             ask("sequence", {"x": np.ones((1, 3), "f4")}, {"x": "FP32"})

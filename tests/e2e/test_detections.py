@@ -108,7 +108,7 @@ def test_objects_come_where_their_boxes_are_asked_for(server: Cohort) -> None:
 
 
 def test_score_and_class_in_columns_and_parts_of_the_picture(server: Cohort) -> None:
-    """Without labels, a class is its number."""
+    """A class without a label is its number."""
     answer = post(server, "/models/packed/predict", input=FOUND[:1])
     assert answer["detections"] == [
         [thing("1", 0.75, 1, 0.5, 4, 2.5), thing("0", 0.25, 0, 0, 1, 1)]
@@ -149,14 +149,14 @@ def test_boxes_of_one_picture_over_every_api(server: Cohort) -> None:
 
 
 def test_many_objects_are_written_off_the_event_loop(server: Cohort) -> None:
-    """With the same answer."""
+    """The answer is that of a small request."""
     many = [FOUND[0] * 2000]
     answer = post(server, "/models/things/predict", input=many)
     assert answer["detections"] == [[OBJECTS[0][0]] * 2000 + [OBJECTS[0][1]] * 2000]
 
 
 def test_objects_are_described(server: Cohort) -> None:
-    """In `/models/<name>` and in the OpenAPI document."""
+    """`/models/<name>` and the OpenAPI document describe them."""
     (boxes, *_) = httpx.get(f"{server.url}/models/things").json()["versions"][0]["outputs"]
     assert boxes["detections"] == {
         "scores": "scores", "classes": "classes", "unit": "pixels", "size": None,
@@ -173,18 +173,18 @@ def test_objects_are_described(server: Cohort) -> None:
     ("said", "sentence"),
     [
         ("boxes: {detections: {scores: score}}", "scores: there is no output 'score'"),
-        ("boxes: {detections: {scores: 4}}", "scores: 4 is not a column behind the box"),
-        ("packed: {detections: {scores: 6}}", "6 is not a column behind the box, of shape"),
+        ("boxes: {detections: {scores: 4}}", "scores: 4 is not a column after the box"),
+        ("packed: {detections: {scores: 6}}", "6 is not a column after the box, in shape"),
         (
             "scores: {detections: {scores: boxes}}",
-            "boxes has shape [N, K, 4], and the boxes [N, K]",
+            "boxes has shape [N, K, 4], but the boxes have [N, K]",
         ),
         ("boxes: {detections: {classes: classes}}", "scores"),
         ("boxes: {detections: {scores: scores, format: ltrb}}", "format"),
         ("boxes: {detections: {scores: scores, size: [1]}}", "size: must be [height, width]"),
         (
             "boxes: {detections: {scores: scores, size: [8, 8], normalized: true}}",
-            "it is either normalized, or pixels of a size",
+            "set either normalized or size, not both",
         ),
         (
             "boxes: {detections: {scores: scores, labels: none.txt}}",

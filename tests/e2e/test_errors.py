@@ -18,9 +18,9 @@ from tests.waiting import PATIENCE, until, wait_until
 
 
 async def test_a_full_queue_is_429_and_a_late_answer_504(models: Path, tmp_path: Path) -> None:
-    """Callers beyond max_queue_size are told when to come back; those out of time are told so.
+    """A caller beyond max_queue_size gets 429 with a time to retry; a late caller gets 504.
 
-    The metrics count what each of them saw.
+    The metrics count the same.
     """
     onnx_models.save(onnx_models.loop(), models / "slow/1/model.onnx")
     (models / "slow/config.yaml").write_text(
@@ -52,7 +52,7 @@ async def test_a_full_queue_is_429_and_a_late_answer_504(models: Path, tmp_path:
 def test_a_poisoned_request_fails_alone_with_the_models_own_words(
     models: Path, tmp_path: Path
 ) -> None:
-    """What ONNX Runtime says of the input reaches the caller, without paths of the machine."""
+    """The caller gets ONNX Runtime's message about the input, without paths of the machine."""
     onnx_models.save(onnx_models.gather(size=3), models / "gather/1/model.onnx")
     with cohort(models, tmp_path) as server:
         answer = httpx.post(server.url + "/predict", json={"inputs": {"index": [7]}})

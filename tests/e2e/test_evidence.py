@@ -84,7 +84,7 @@ class Api(ABC):
 
 
 class Http(Api):
-    """HTTP/1.1 on a connection of its own, with `requests` pipelined on it."""
+    """HTTP/1.1 on a new connection, with `requests` pipelined on it."""
 
     def __init__(
         self,
@@ -265,7 +265,7 @@ def keys_on(variant: str) -> Iterator[str]:
 async def test_what_counts_is_what_callers_got(server: Cohort, api: Api) -> None:
     """Answers that cannot be sent, runs that the runtime refuses and timeouts count as failures.
 
-    Callers who leave, and inputs that are refused before a run, are no evidence.
+    Callers who leave, and inputs that are refused before a run, do not count.
     """
     count = api.requests
     before = counted(server)
@@ -304,7 +304,7 @@ async def test_what_counts_is_what_callers_got(server: Cohort, api: Api) -> None
 async def test_callers_who_leave_a_version_that_hangs_have_seen_a_failure(
     server: Cohort, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over each API, once they have waited for long; what is long, the baseline tells."""
+    """They count over each API after a long wait; the baseline's times define long."""
     enough = 120
 
     def baseline() -> float:
@@ -323,7 +323,7 @@ async def test_callers_who_leave_a_version_that_hangs_have_seen_a_failure(
     long = 2 * max(HUNG_SECONDS, HUNG_RATIO * longest)
 
     def waited() -> Callable[[], bool]:
-        """Whether a request is in progress, and has been for long since it was first seen so."""
+        """Return a check that a request has been in progress for long since it was first seen."""
         since: list[float] = []
 
         def has() -> bool:

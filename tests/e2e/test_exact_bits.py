@@ -32,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
 
 
 def bits(answer: Mapping[str, Any]) -> bytes:
-    """Those of the output, as FP32: JSON has as many digits as tell numbers apart."""
+    """Return the output's bits as FP32: JSON has enough digits for each number."""
     found: Array = np.asarray(next(iter(answer.values())), np.float32)
     return found.tobytes()
 
@@ -40,7 +40,7 @@ def bits(answer: Mapping[str, Any]) -> bytes:
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("model", ROUNDINGS)
 async def test_no_bit_differs_from_the_answer_alone(server: Cohort, model: str, api: str) -> None:
-    """Of requests of one row and of several, whatever else is asked at the same time."""
+    """This holds for requests of one row and of several, with any others at the same time."""
     await described(server, model)
     requests = [request(number) for number in range(CALLERS)]
     async with asking(server, api) as ask:
@@ -52,7 +52,7 @@ async def test_no_bit_differs_from_the_answer_alone(server: Cohort, model: str, 
 
 @pytest.mark.parametrize("model", ROUNDINGS)
 async def test_models_that_can_keep_the_promise_share_runs(server: Cohort, model: str) -> None:
-    """A lone row runs as two where that is needed; the others name the node."""
+    """A lone row runs as two if that is needed; the other models report the node."""
     batching = await described(server, model)
     rounding = ROUNDINGS[model]
     assert (batching["exact"], batching["exact_reason"]) == (True, "")
@@ -62,7 +62,7 @@ async def test_models_that_can_keep_the_promise_share_runs(server: Cohort, model
             f"callers would get other bits than alone (batching.exact): {rounding.node} rounds"
         )
         return
-    assert batching["reason"] in ("", "larger batches are no faster here")
+    assert batching["reason"] in ("", "larger batches are not faster here")
     requests = [request(number) for number in range(CALLERS)]
     async with asking(server, "predict") as ask:
         before = runs(server, model)
@@ -74,16 +74,16 @@ async def test_models_that_can_keep_the_promise_share_runs(server: Cohort, model
 
 
 def runs(server: Cohort, model: str) -> float:
-    """How many there were of a model."""
+    """Return how many runs a model has had."""
     return Scrape(server.url).value("model_batch_rows_count", model=model)
 
 
 @pytest.mark.parametrize("model", ROUNDINGS)
 async def test_without_the_promise_it_is_said_whether_it_holds(server: Cohort, model: str) -> None:
-    """With the node, and the largest difference seen."""
+    """The reason has the node and the largest difference seen."""
     batching = await described(server, f"{model}_plain")
     rounding = ROUNDINGS[model]
-    assert batching["reason"] in ("", "larger batches are no faster here")
+    assert batching["reason"] in ("", "larger batches are not faster here")
     threads = "while there is no other" in batching["exact_reason"]
     if not rounding.node or not batching["on"]:
         assert batching["exact"] or threads

@@ -26,7 +26,7 @@ def profile_of(server: Cohort) -> dict[str, Any]:
 
 
 def outputs_for(server: Cohort, rows: int) -> dict[str, Any]:
-    """The outputs for so many rows."""
+    """Return the outputs for `rows` rows."""
     body = {"inputs": {"x": [[row, 0.5, -row] for row in range(rows)]}}
     answer = httpx.post(f"{server.url}/models/counts/predict", json=body)
     outputs: dict[str, Any] = answer.raise_for_status().json()["outputs"]
@@ -34,7 +34,7 @@ def outputs_for(server: Cohort, rows: int) -> dict[str, Any]:
 
 
 def test_runs_are_filled_up_and_callers_get_what_they_asked_for(tmp_path: Path) -> None:
-    """By a profile that says so; larger requests run as they are. Metrics count callers' rows."""
+    """A profile sets the number; larger requests run unchanged. Metrics count callers' rows."""
     onnx_models.save(onnx_models.rows_of_its_run(), tmp_path / "models/counts/1/model.onnx")
     with cohort(tmp_path / "models", tmp_path) as server:
         assert outputs_for(server, 3)["rows"] == [3, 3, 3]

@@ -49,7 +49,7 @@ def test_streams_arguments_folder_and_environment_are_its_own(tmp_path: Path) ->
 
 
 def test_exit_status_is_that_of_the_command(tmp_path: Path) -> None:
-    """As a command's of the shell: 0, and 2 for a wrong option; `wait` may be asked again."""
+    """It is 0, or 2 for a wrong option, as in a shell; `wait` may be called again."""
     good = forked("--version", log=tmp_path / "good")
     bad = forked("serve", "--no-such-option", log=tmp_path / "bad")
     assert [good.wait(60), good.poll(), good.returncode] == [0, 0, 0]
@@ -76,7 +76,7 @@ def test_end_by_a_signal_is_seen(tmp_path: Path) -> None:
 
 
 def test_end_is_seen_by_all_threads_that_wait(tmp_path: Path) -> None:
-    """Each gets the exit status, and one that looks meanwhile is not held up."""
+    """Each gets the exit status, and a poll during the wait returns at once."""
     process = forked("serve", "--port", "0", "--grpc-port", "0", log=tmp_path / "log")
     with ThreadPoolExecutor() as threads:
         waits = [threads.submit(process.wait, timeout) for timeout in (None, 60, None, 60)]
@@ -113,7 +113,7 @@ def test_servers_end_with_the_tests(tmp_path: Path) -> None:
 
 
 def test_workers_are_forked_as_they_would_be_started(tmp_path: Path) -> None:
-    """They have nothing of their parent: no descriptors, and none of its ways with signals."""
+    """They inherit no descriptors of their parent and no signal handlers."""
     with host(tmp_path, 2, tmp_path, allow_empty=1) as server:
         parent = server.process.pid
         port = f"0100007F:{port_of(server):04X}"
@@ -137,12 +137,12 @@ def caught(pid: int) -> int:
 
 
 def opened(pid: int) -> set[str]:
-    """What the descriptors of a process are."""
+    """Return the targets of a process's descriptors."""
     return {str(one.readlink()) for one in Path(f"/proc/{pid}/fd").iterdir()}
 
 
 def test_dropped_process_is_killed_and_no_other(tmp_path: Path) -> None:
-    """Nobody could end it any more. The fork server goes on."""
+    """No caller could end it later. The fork server continues."""
     serve = ("serve", "--port", "0", "--grpc-port", "0")
     other = forked(*serve, log=tmp_path / "other")
     with warnings.catch_warnings(action="ignore", category=ResourceWarning):
@@ -209,7 +209,7 @@ def test_stand_in_passes_signals_on(tmp_path: Path, number: signal.Signals) -> N
 
 
 def test_killed_stand_in_leaves_no_process(tmp_path: Path) -> None:
-    """What it stood in for is killed, too."""
+    """The process that it represents is killed as well."""
     process, pid = started_stand_in(tmp_path / "here")
     process.kill()
     process.communicate(timeout=60)
@@ -217,7 +217,7 @@ def test_killed_stand_in_leaves_no_process(tmp_path: Path) -> None:
 
 
 def test_stand_in_ends_by_the_same_signal(tmp_path: Path) -> None:
-    """As a shell sees it of the command."""
+    """A shell sees the same end as the command's."""
     process, pid = started_stand_in(tmp_path / "here")
     os.kill(pid, signal.SIGKILL)
     process.communicate(timeout=60)
@@ -227,7 +227,7 @@ def test_stand_in_ends_by_the_same_signal(tmp_path: Path) -> None:
 def test_all_end_with_their_fork_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    """Tests and stand-ins are told at once, its processes are killed, and none starts any more."""
+    """Tests and stand-ins are notified at once, its processes are killed, and no new one starts."""
     request.addfinalizer(fork_servers.cache_clear)
     fork_servers.cache_clear()
     folder = start_fork_servers()

@@ -1,4 +1,4 @@
-"""A model that decodes pictures in its graph: bytes that end its decoder end nobody else."""
+"""A model that decodes pictures in its graph: bytes that end its decoder end no other process."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def send(server: Cohort, file: bytes) -> httpx.Response:
 
 
 def answers(server: Cohort) -> bool:
-    """Whether the model gives the pixels of a picture, in blue, green, red."""
+    """Return True if the model answers with a picture's pixels, in blue, green, red."""
     answer = send(server, PNG)
     return answer.status_code == 200 and answer.json()["prediction"] == PIXELS[..., ::-1].tolist()
 
 
 @pytest.mark.parametrize("bytes_", ENDING.values(), ids=[*ENDING])
 def test_bytes_that_end_the_decoder_get_a_503(server: Cohort, bytes_: bytes) -> None:
-    """And the next caller an answer, of the process that was started again; others never notice."""
+    """The restarted process answers the next caller; other models are not affected."""
     assert answers(server)
     answer = send(server, bytes_)
     assert answer.status_code == 503, answer.text
@@ -89,7 +89,7 @@ async def test_it_is_so_over_grpc(server: Cohort) -> None:
 
 
 def test_bytes_that_hang_it_are_given_up(server: Cohort) -> None:
-    """After `timeout_ms`, with all that the decoder had begun; then it answers again."""
+    """After `timeout_ms` the decoder and its children are killed; then it answers again."""
     assert wait_until(lambda: answers(server))
     answer = send(server, HANGING)
     assert answer.status_code in {503, 504}, answer.text
@@ -116,6 +116,6 @@ def test_who_trusts_the_decoder_has_it_in_the_server(tmp_path: Path) -> None:
 
 
 def send_quietly(server: Cohort, file: bytes) -> None:
-    """To a server that ends of it."""
+    """Send bytes to a server that they end."""
     with pytest.raises(httpx.TransportError):
         send(server, file)

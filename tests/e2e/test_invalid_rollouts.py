@@ -1,4 +1,4 @@
-"""A server that starts with a rollouts file that nobody can follow."""
+"""A server that starts with an invalid rollouts file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VALID = "digits: {variants: {a: {version: 1, weight: 1}}}\n"
     "settings", [{}, {"workers": 2}, {"max_loaded_models": 1}], ids=["one", "workers", "on demand"]
 )
 def test_other_models_serve_until_it_is_corrected(tmp_path: Path, settings: dict[str, Any]) -> None:
-    """Those that it names are unavailable, with its problem."""
+    """Models that it names are unavailable, with its problem as the reason."""
     rollouts = tmp_path / "rollouts.yaml"
     rollouts.write_text(VALID.replace("weight", "wieght"))
     with cohort(MODELS, tmp_path, rollouts=rollouts, **settings) as server:

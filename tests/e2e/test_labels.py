@@ -1,4 +1,4 @@
-"""Labels of the best classes, from a server of its own, over every API."""
+"""Labels of the best classes, from a separate server, over every API."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def post(server: Cohort, path: str, **body: Any) -> Any:
 
 
 def scores(folder: Path) -> Any:
-    """What the model says of ROWS, after a softmax."""
+    """Return the model's output for ROWS, after a softmax."""
     session = onnxruntime.InferenceSession(str(folder / "models/shapes/1/model.onnx"))
     (raw,) = session.run(None, {"x": np.array(ROWS, np.float32)})
     powers = np.exp(raw - raw.max(axis=1, keepdims=True))
@@ -69,7 +69,7 @@ def best(values: Any, count: int) -> list[dict[str, Any]]:
     "path", ["/predict", "/models/shapes/predict", "/models/shapes/versions/1/predict"]
 )
 def test_the_simple_api(server: Cohort, folder: Path, path: str) -> None:
-    """One label a row without `top`, a list with it, of the very numbers beside them."""
+    """A row has one label without `top`, a list with it, with the same numbers as the outputs."""
     named = post(server, path, model="shapes", inputs={"x": ROWS})
     numbers = named["outputs"]["y"]
     np.testing.assert_allclose(numbers, scores(folder), rtol=1e-5)
@@ -87,7 +87,7 @@ def test_the_simple_api(server: Cohort, folder: Path, path: str) -> None:
 
 
 def test_v1_and_invocations(server: Cohort) -> None:
-    """Beside `predictions`."""
+    """Labels are next to `predictions`."""
     rows = post(server, "/v1/models/shapes:predict", instances=ROWS)
     assert rows["labels"] == [best(row, 1)[0] for row in rows["predictions"]]
     columns = post(server, "/v1/models/shapes:predict?top=2", inputs={"x": ROWS})
@@ -104,7 +104,7 @@ def infer_body(**more: Any) -> dict[str, Any]:
 
 
 def test_v2(server: Cohort) -> None:
-    """The labels are an output of their own, which metadata names, and requests may."""
+    """The labels are a separate output, which metadata lists and requests may name."""
     path = "/v2/models/shapes/infer"
     numbers, names = post(server, path, **infer_body())["outputs"]
     rows = np.reshape(numbers["data"], (2, 3)).tolist()
@@ -126,7 +126,7 @@ def test_v2(server: Cohort) -> None:
 
 
 def test_v2_in_binary(server: Cohort) -> None:
-    """As texts with their lengths, as all BYTES are."""
+    """They are texts with their lengths, as all BYTES are."""
     asked = infer_body(parameters={"binary_data_output": True, "top": 1})
     response = httpx.post(f"{server.url}/v2/models/shapes/infer", json=asked)
     length = int(response.headers["inference-header-content-length"])
@@ -141,7 +141,7 @@ def test_v2_in_binary(server: Cohort) -> None:
 
 
 def test_classifications_have_the_same_labels(server: Cohort) -> None:
-    """Triton's extension, over REST."""
+    """Triton's extension has them over REST."""
     named = {"name": "y", "parameters": {"classification": 1}}
     (classes,) = post(server, "/v2/models/shapes/infer", **infer_body(outputs=[named]))["outputs"]
     simple = post(server, "/models/shapes/predict", input=ROWS)["labels"]
@@ -149,7 +149,7 @@ def test_classifications_have_the_same_labels(server: Cohort) -> None:
 
 
 def test_grpc(server: Cohort) -> None:
-    """As over REST, with the parameter and without, by `ModelInfer`."""
+    """`ModelInfer` returns them as REST does, with and without the parameter."""
     with grpc.insecure_channel(server.grpc) as channel:
         infer: Any = channel.unary_unary(
             f"{PATH}/ModelInfer",
@@ -175,7 +175,7 @@ def test_grpc(server: Cohort) -> None:
 
 
 def test_a_threshold_gives_each_row_a_list(server: Cohort) -> None:
-    """Of all that reach it, with the rounded numbers."""
+    """Each row has all labels that reach it, with the rounded numbers."""
     found = post(server, "/models/tags/predict", input=ROWS)
     for row, labels in zip(found["prediction"], found["labels"], strict=True):
         assert row == [round(number, 3) for number in row]
@@ -185,7 +185,7 @@ def test_a_threshold_gives_each_row_a_list(server: Cohort) -> None:
 
 
 def test_classes_of_the_file_are_labels_where_they_are_asked_for(server: Cohort) -> None:
-    """Without `top` the answer is what it always was."""
+    """Without `top` the answer has no labels."""
     plain = post(server, "/models/pets/predict", input=[[0.5, 0.25]])
     assert "labels" not in plain
     asked = post(server, "/models/pets/predict?top=1", input=[[0.5, 0.25]])
@@ -201,7 +201,7 @@ def test_classes_of_the_file_are_labels_where_they_are_asked_for(server: Cohort)
     "path", ["/predict", "/models/shapes/predict", "/v1/models/shapes:predict"]
 )
 def test_a_top_that_is_none_is_refused(server: Cohort, path: str, top: str) -> None:
-    """With what it must be, and what it was."""
+    """The error has the rule and the value."""
     key = "instances" if "v1" in path else "input"
     model = {"model": "shapes"} if path == "/predict" else {}
     response = httpx.post(f"{server.url}{path}?top={top}", json={key: ROWS, **model})
@@ -221,7 +221,7 @@ def test_a_model_without_labels_says_how_to_have_them(server: Cohort) -> None:
 
 
 def test_labels_are_described(server: Cohort) -> None:
-    """In `/models/<name>` and in the OpenAPI document."""
+    """`/models/<name>` and the OpenAPI document describe them."""
     (output,) = httpx.get(f"{server.url}/models/shapes").json()["versions"][0]["outputs"]
     assert output["classes"] == LABELS
     assert output["labels"] == {
@@ -236,7 +236,7 @@ def test_labels_are_described(server: Cohort) -> None:
 
 
 def whole(document: Any, part: Any) -> Any:
-    """A part of a document with what it refers to in its place."""
+    """Return a part of a document with its references resolved."""
     if isinstance(part, list):
         return [whole(document, one) for one in part]
     if not isinstance(part, dict):
@@ -272,7 +272,7 @@ def test_a_check_names_a_config_that_does_not_fit(folder: Path, tmp_path: Path) 
 
 
 def test_labels_that_change_on_disk_take_effect(tmp_path: Path) -> None:
-    """In `labels.txt` and in `config.yaml`: other names for the same columns."""
+    """Other names for the same columns are read from `labels.txt` and from `config.yaml`."""
     model = tmp_path / "models/shapes"
     onnx_models.save(onnx_models.mlp(), model / "1/model.onnx")
     (model / "config.yaml").write_text(CONFIG)

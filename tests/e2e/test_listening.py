@@ -23,14 +23,14 @@ ROW = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}
 
 
 def probe(**settings: object) -> int:
-    """The exit status of what the image's HEALTHCHECK runs."""
+    """Return the exit status of the command of the image's HEALTHCHECK."""
     environment = {f"COHORT_{name.upper()}": str(value) for name, value in settings.items()}
     command = [sys.executable, "-m", "cohort.connections.probe"]
     return subprocess.run(command, env={**os.environ, **environment}, check=False).returncode
 
 
 def ready_over_grpc(target: str) -> bool:
-    """Whether a gRPC client that knows `target` is told that the server is ready."""
+    """Return True if a gRPC client that connects to `target` finds the server ready."""
     with grpc.insecure_channel(target) as channel:
         ask = channel.unary_unary(
             f"{PATH}/ServerReady",
@@ -62,7 +62,7 @@ def _answers(target: str) -> bool:
 @pytest.mark.parametrize("host", ["::", "127.0.0.1,[::1]"])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_both_families_are_served(tmp_path: Path, host: str, workers: int) -> None:
-    """HTTP and gRPC, by one process and by workers; and the image's check finds them."""
+    """One process and workers serve HTTP and gRPC; the image's check finds both."""
     settings: dict[str, Any] = {"host": host, "workers": workers, "grpc_port": free_port()}
     with cohort(MODELS, tmp_path, **settings) as server:
         check(server, ["127.0.0.1", "[::1]"], settings["grpc_port"])
@@ -72,7 +72,7 @@ def test_both_families_are_served(tmp_path: Path, host: str, workers: int) -> No
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_unix_socket_is_served(tmp_path: Path, workers: int) -> None:
-    """In place of the port: any number of callers, until it stops as it always does."""
+    """It replaces the port, for any number of callers, until a normal stop."""
     path = tmp_path / "cohort.sock"
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("COHORT_")},

@@ -20,7 +20,7 @@ FEATURES = 2048
 """Inputs of the model, whose weights take 8 MB."""
 
 MORE_MEGABYTES = 80
-"""What the cycles may add to memory: a tenth of the weights that they load."""
+"""Megabytes that the cycles may add to memory: a tenth of the weights that they load."""
 
 MORE_BLOCKS = 3000
 """Blocks that Python objects may have more after all cycles.
@@ -30,7 +30,7 @@ Up to 660 are seen, and 15,000 where the versions that were loaded are kept.
 
 
 class Held(NamedTuple):
-    """What a process holds."""
+    """The resources that a process holds."""
 
     threads: int
     descriptors: int
@@ -39,7 +39,7 @@ class Held(NamedTuple):
 
 
 def held(server: Cohort, file: Path) -> Held:
-    """What the process holds now; memory is what is in its address space and present."""
+    """Return the resources that the process holds now; memory is its resident pages."""
     blocks = counted.blocks(server, file)
     folder = Path(f"/proc/{server.process.pid}")
     pages = int((folder / "statm").read_text().split()[1])

@@ -27,7 +27,7 @@ ROWS = [[float(number)] * 4 for number in range(6)]
 
 
 async def test_a_slow_model_serves_before_it_is_measured_and_batches_after(tmp_path: Path) -> None:
-    """Requests meanwhile run one by one and get right answers.
+    """Requests before that run one by one and get right answers.
 
     A run takes 0.14 s on an idle core, and rows hardly count. Its graph adds up all rows, times 0.
     """

@@ -27,7 +27,7 @@ def wide() -> onnx.ModelProto:
 
 
 def test_first_runs_and_measurements_leave_no_memory_taken(tmp_path: Path) -> None:
-    """Neither with the sessions nor with whoever ran them, however many models there are."""
+    """Neither sessions nor threads that ran them keep memory, however many models there are."""
     for number in range(MODELS):
         onnx_models.save(wide(), tmp_path / f"models/wide{number}/1/model.onnx")
     with cohort(tmp_path / "models", tmp_path) as server:
@@ -45,7 +45,7 @@ def test_first_runs_and_measurements_leave_no_memory_taken(tmp_path: Path) -> No
 
 
 def test_each_version_tells_what_memory_it_took(tmp_path: Path) -> None:
-    """About its weights: some of it was free in the process before."""
+    """It is about the weights' size, since some memory was free in the process before."""
     weights = 4096 * 4096 * 4
     onnx_models.save(
         onnx_models.mlp(features=4096, hidden=4096), tmp_path / "models/a/1/model.onnx"
@@ -57,6 +57,6 @@ def test_each_version_tells_what_memory_it_took(tmp_path: Path) -> None:
 
 
 def own_megabytes(server: Cohort) -> float:
-    """What is in the server's memory and in no file."""
+    """Return the server's memory that no file backs, in MiB."""
     status = Path(f"/proc/{server.process.pid}/status").read_text()
     return int(re.findall(r"RssAnon:\s+(\d+) kB", status)[0]) / 1024

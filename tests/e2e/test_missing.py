@@ -38,7 +38,7 @@ TENSOR = {"name": "x", "datatype": "FP32", "shape": [1, 3], "data": GAP}
     ],
 )
 def test_nan_that_comes_of_a_gap_is_the_callers(server: Cohort, path: str, body: str) -> None:
-    """Status 400, on every API that writes JSON, at once and from a thread."""
+    """It is 400 on every API that writes JSON, at once and from a thread."""
     answer = httpx.post(server.url + path, content=body, timeout=PATIENCE)
     assert answer.status_code == 400, answer.text
     assert "missing values" in answer.json()["error"]
@@ -46,7 +46,7 @@ def test_nan_that_comes_of_a_gap_is_the_callers(server: Cohort, path: str, body:
 
 
 def test_infinity_without_a_gap_is_the_models(server: Cohort) -> None:
-    """Status 500, also after a request with a gap on the same thread."""
+    """It is 500, also after a request with a gap on the same thread."""
     for _ in range(2):
         gap = '{"input": [[1, null, 3]]}'
         httpx.post(f"{server.url}/models/same/predict", content=gap, timeout=PATIENCE)

@@ -1,4 +1,4 @@
-"""Whatever comes, however often: the server grows no further, and keeps on answering."""
+"""Floods of any requests do not make the server grow, and it still answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.waiting import iterations, until
 
 CONNECTIONS = 8
 ROUNDS, RPC_ROUNDS = 8, 1
-"""How often each connection sends every malformed request, or message, in one flood."""
+"""Number of times that each connection sends every malformed request, or message, in a flood."""
 
 MORE_BLOCKS = 1000
 """Blocks that Python objects may have more after five more floods: one for 15 requests.
@@ -116,7 +116,7 @@ REFUSED: tuple[bytes, ...] = (
     request(PREDICT, b'{"input": [[1, 2, 3]], "parameters": {"a": []}}'),
     request("/v2/models/" + "n" * 2000 + "/infer", b"{}"),
 )
-"""Each is answered by a 4xx, and its connection goes on."""
+"""Each gets a 4xx, and its connection continues."""
 
 BROKEN: tuple[bytes, ...] = (
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # a TLS hello
@@ -137,8 +137,8 @@ CALLERS_FAULT = {StatusCode.INVALID_ARGUMENT, StatusCode.NOT_FOUND}
 
 
 def test_floods_of_malformed_requests_leave_nothing_behind(server: Cohort, tmp_path: Path) -> None:
-    """Once warm, more of them take no more memory and no more descriptors, and are never a 5xx."""
-    idle = descriptors(server) + 2  # gRPC keeps some of its own
+    """Later floods use no more memory and no more descriptors, and never get a 5xx."""
+    idle = descriptors(server) + 2  # gRPC keeps some
     file = tmp_path / "blocks"
     for _ in range(2):
         asyncio.run(flood(server))
@@ -159,7 +159,7 @@ def memory(server: Cohort) -> int:
 
 
 def descriptors(server: Cohort) -> int:
-    """How many files and connections it has open."""
+    """Return how many files and connections it has open."""
     return len([*Path(f"/proc/{server.process.pid}/fd").iterdir()])
 
 

@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def right(folder: Path) -> dict[str, Any]:
-    """What each model answers to ROW."""
+    """Each model's right output for ROW."""
     return {
         name: open_session(folder / f"models/{name}/1/model.onnx").run({"x": ROW})[0]
         for name in NAMES
@@ -77,7 +77,7 @@ def counted(server: Cohort) -> Counter[str]:
 
 
 def read(answer: httpx.Response) -> Any:
-    """The output of an answer; None where the caller shall ask again."""
+    """Return the output of an answer, or None if the caller has to retry."""
     if answer.status_code == 503:
         assert int(answer.headers["retry-after"]) >= 1
         return None
@@ -134,7 +134,7 @@ async def test_every_model_answers_whichever_way_it_is_asked(
 async def test_a_crowd_that_wants_more_models_than_there_is_room_for(
     server: Cohort, right: dict[str, Any]
 ) -> None:
-    """Each is answered rightly or told when to ask again; nobody waits for ever."""
+    """Each is answered rightly or gets a time to retry; no caller waits indefinitely."""
     counts: Counter[int] = Counter()
 
     async def caller(client: httpx.AsyncClient, name: str) -> None:
@@ -164,7 +164,7 @@ def test_what_rests_says_so_and_can_be_loaded_by_hand(server: Cohort) -> None:
     assert not Scrape(server.url).by("model_state", "state", model=resting)
     asked = httpx.get(f"{server.url}/v2/models/{resting}/ready")
     assert asked.status_code == 503
-    assert states(server)[resting] == "UNAVAILABLE"  # who only looks loads nothing
+    assert states(server)[resting] == "UNAVAILABLE"  # reading it loads nothing
     loaded = httpx.post(
         f"{server.url}/admin/models/{resting}/load",
         headers={"authorization": "Bearer secret"},
@@ -177,7 +177,7 @@ def test_what_rests_says_so_and_can_be_loaded_by_hand(server: Cohort) -> None:
     )
     assert unloaded.is_success
     refused = httpx.post(f"{server.url}/models/{resting}/predict", json=ASK)
-    assert refused.status_code == 503  # what an operator unloaded stays so
+    assert refused.status_code == 503  # a model that an operator unloaded stays so
     assert "is unloaded" in refused.text
 
 
@@ -209,7 +209,7 @@ async def ask_until_answered(client: httpx.AsyncClient, name: str) -> httpx.Resp
 async def test_callers_who_wait_get_the_highest_version_and_their_deadline(
     one_place: Cohort,
 ) -> None:
-    """Not the first one that is loaded, and no answer after the time that they gave."""
+    """They do not get the first version that loads, and no answer after their deadline."""
     async with httpx.AsyncClient(base_url=one_place.url, timeout=60) as client:
         hurried = {**ASK, "timeout_ms": 1}
 
@@ -225,7 +225,7 @@ async def test_callers_who_wait_get_the_highest_version_and_their_deadline(
 
 
 async def test_a_broken_model_holds_no_place(one_place: Cohort) -> None:
-    """Asked for again and again it keeps its reason, and the others their places."""
+    """Repeated requests for it get its reason, and the others keep their places."""
     async with httpx.AsyncClient(base_url=one_place.url, timeout=60) as client:
 
         async def failed() -> bool:
@@ -246,7 +246,7 @@ async def test_a_broken_model_holds_no_place(one_place: Cohort) -> None:
 async def test_a_model_that_runs_all_the_time_keeps_no_other_out_for_ever(
     one_place: Cohort,
 ) -> None:
-    """Who asks for another one for a while has it loaded, and back again."""
+    """A caller that asks for another one for a while has it loaded, and then the first again."""
     stop = asyncio.Event()
 
     async def caller(client: httpx.AsyncClient) -> None:
@@ -266,7 +266,7 @@ async def test_a_model_that_runs_all_the_time_keeps_no_other_out_for_ever(
 async def test_what_an_operator_loads_beyond_the_limit_goes_once_it_is_idle(
     one_place: Cohort,
 ) -> None:
-    """Both answer the operator; a moment later there are no more than may be."""
+    """Both answer the operator; a moment later their number is within the limit."""
     admin = {"authorization": "Bearer secret"}
     async with httpx.AsyncClient(base_url=one_place.url, timeout=60, headers=admin) as client:
         for name in ("a", "b"):

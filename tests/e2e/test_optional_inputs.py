@@ -1,4 +1,4 @@
-"""Weights that are inputs, too: callers may leave them out, or set them, over every API."""
+"""Weights that are also inputs: callers may leave them out, or set them, over every API."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def over_v2(server: Cohort, **optional: float) -> httpx.Response:
 
 
 def test_they_may_be_left_out_or_set(server: Cohort) -> None:
-    """By name on each of the REST APIs; the simple form goes on to take the one input."""
+    """Each REST API accepts them by name; the simple form still works with the one input."""
     simple, named = {"input": X}, {"inputs": {"x": X}}
     set_ = {"inputs": {"x": X, "factor": 5}}
     for body, values in ((simple, TWICE), (named, TWICE), (set_, FIVE)):
@@ -69,7 +69,7 @@ def test_they_may_be_left_out_or_set(server: Cohort) -> None:
 
 
 def test_they_may_be_set_over_grpc(server: Cohort) -> None:
-    """By Triton's client."""
+    """Triton's client sets them."""
     x, factor = InferInput("x", [1, 3], "FP32"), InferInput("factor", [], "FP32")
     x.set_data_from_numpy(np.array(X, "f4"))
     factor.set_data_from_numpy(np.array(5, "f4"))
@@ -81,7 +81,7 @@ def test_they_may_be_set_over_grpc(server: Cohort) -> None:
 
 
 def test_each_caller_gets_its_own(server: Cohort) -> None:
-    """Requests at once, with and without them: none is run with the value of another."""
+    """Simultaneous requests with and without them do not run with another's value."""
 
     def ask(number: int) -> bool:
         inputs: dict[str, Any] = {"x": X} | ({"factor": number} if number % 2 else {})
@@ -94,13 +94,13 @@ def test_each_caller_gets_its_own(server: Cohort) -> None:
 
 
 def test_what_does_not_fit_is_refused(server: Cohort) -> None:
-    """As of any input: shape, datatype, name, and rows that they do not have."""
+    """They are checked as any input: shape, datatype, name, and rows that they do not have."""
     for body, says in (
         ({"inputs": {"factor": 5}}, "input 'x' is missing"),
-        ({"inputs": {"x": X, "factor": [5]}}, "input 'factor' takes shape [], got [1]"),
+        ({"inputs": {"x": X, "factor": [5]}}, "input 'factor' must have shape [], got [1]"),
         ({"inputs": {"x": X, "facto": 5}}, "input 'facto' not found"),
         ({"inputs": {"x": X, "factor": "five"}}, "factor"),
-        ({"instances": [{"x": X[0], "factor": 5}]}, "input 'factor' takes shape [], got [1]"),
+        ({"instances": [{"x": X[0], "factor": 5}]}, "input 'factor' must have shape [], got [1]"),
     ):
         path = "/v1/models/scaled:predict" if "instances" in body else "/models/scaled/predict"
         answer = post(server, path, body)
@@ -108,7 +108,7 @@ def test_what_does_not_fit_is_refused(server: Cohort) -> None:
 
 
 def test_metadata_names_them(server: Cohort) -> None:
-    """Beside the inputs that a request must have, not among them; the OpenAPI document, too."""
+    """They are listed apart from the required inputs, and in the OpenAPI document."""
     served = httpx.get(f"{server.url}/models/scaled").json()["versions"][0]
     assert served["optional_inputs"] == [FACTOR | {"transportable": True}]
     metadata = httpx.get(f"{server.url}/v2/models/scaled").json()
@@ -129,7 +129,7 @@ def test_weights_are_no_optional_inputs(server: Cohort, model: str) -> None:
 
 
 def test_a_file_says_the_same_as_its_session(server: Cohort, tmp_path: Path) -> None:
-    """What `cohort rollout set` and held-back versions go by."""
+    """`cohort rollout set` and held-back versions use that signature."""
     for optional, ir_version, names in ((3, 10, ["factor", "bias1", "bias2"]), (3, 3, [])):
         model = onnx_models.with_defaults(optional=optional, ir_version=ir_version)
         signature = read_signature(onnx_models.save(model, tmp_path / "model.onnx"))

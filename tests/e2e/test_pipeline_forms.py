@@ -70,7 +70,7 @@ def best(count: int, rows: int = 2) -> list[list[str]]:
 
 
 def check(scores: Any, labels: Any = None, *, rows: int = 2) -> None:
-    """Compare what came with what numpy and Pillow say: one label a row, or several."""
+    """Compare answers with those of numpy and Pillow: one label a row, or several."""
     np.testing.assert_allclose(scores, SCORES[:rows], atol=1e-3)
     if labels is not None:
         listed = [row if isinstance(row, list) else [row] for row in labels]
@@ -79,7 +79,7 @@ def check(scores: Any, labels: Any = None, *, rows: int = 2) -> None:
 
 
 def test_the_simple_api(client: httpx.Client) -> None:
-    """As base64, as a body, and as a form; labels stand beside the numbers."""
+    """It accepts base64, a body and a form; labels are next to the numbers."""
     for query, count in (("", 1), ("?top=3", 3)):
         path = f"/models/photos/predict{query}"
         told = ok(client.post(path, json={"inputs": {"photo": TEXTS}}))
@@ -93,7 +93,7 @@ def test_the_simple_api(client: httpx.Client) -> None:
 
 
 def test_v1_and_invocations(client: httpx.Client) -> None:
-    """In rows and in columns."""
+    """Both accept rows and columns."""
     for path in ("/v1/models/photos:predict?top=2", "/invocations?model=photos&top=2"):
         told = ok(client.post(path, json={"instances": TEXTS}))
         check(told["predictions"], told["labels"])
@@ -105,7 +105,7 @@ def test_v1_and_invocations(client: httpx.Client) -> None:
 
 
 def test_v2_in_json(client: httpx.Client) -> None:
-    """The input is BYTES, and the labels are an output of their own."""
+    """The input is BYTES, and the labels are a separate output."""
     described = ok(client.get("/v2/models/photos"))
     (photo,) = described["inputs"]
     assert (photo["name"], photo["datatype"], photo["shape"]) == ("photo", "BYTES", [-1])
@@ -117,7 +117,7 @@ def test_v2_in_json(client: httpx.Client) -> None:
 
 
 def test_v2_in_binary(client: httpx.Client) -> None:
-    """Both ways."""
+    """Requests and responses may be binary."""
     sent = b"".join(len(one).to_bytes(4, "little") + one for one in FILES)
     tensor: dict[str, Any] = {"name": "photo", "datatype": "BYTES", "shape": [2]}
     tensor["parameters"] = {"binary_data_size": len(sent)}
@@ -144,7 +144,7 @@ async def test_grpc(server: Cohort) -> None:
 
 
 def test_what_is_wrong_is_told_as_of_a_model(client: httpx.Client) -> None:
-    """With the pipeline's input, and the file that a pipeline has."""
+    """The error names the pipeline's input, or the pipeline's file."""
     damaged = [TEXTS[0], {"b64": b64encode(FILES[0][:2000]).decode()}]
     refused = client.post("/models/photos/predict", json={"inputs": {"photo": damaged}})
     assert refused.status_code == 400
@@ -158,7 +158,7 @@ def test_what_is_wrong_is_told_as_of_a_model(client: httpx.Client) -> None:
 def test_no_store_reaches_the_caches_of_the_steps(
     server: Cohort, client: httpx.Client, model: str
 ) -> None:
-    """Also through a pipeline within, and one that finishes outputs; else they answer."""
+    """It also reaches them through an inner pipeline, and with finished outputs."""
 
     def looked() -> float:
         scrape = Scrape(server.url)

@@ -60,7 +60,7 @@ def predict(server: Cohort, model: str = "cascade") -> httpx.Response:
 
 
 def test_every_api_answers(server: Cohort) -> None:
-    """As for any other model."""
+    """They answer as for any other model."""
     answer = httpx.post(f"{server.url}/predict", json={"model": "cascade", "inputs": {"x": ROWS}})
     assert answer.json()["outputs"] == {"y": WANTED}
     assert answer.json()["version"] == "1"
@@ -75,14 +75,14 @@ def test_every_api_answers(server: Cohort) -> None:
 
 
 async def test_grpc_answers(server: Cohort) -> None:
-    """As REST does."""
+    """The answer equals that of REST."""
     async with connected(server.grpc) as client:
         answer = await client.infer("cascade", {"x": np.array(ROWS, np.float32)})
     assert answer["y"].tolist() == WANTED
 
 
 def test_a_mistake_says_its_step(server: Cohort) -> None:
-    """In what callers, operators and readiness are told; the others serve."""
+    """Callers and operators get the step's error; readiness does not depend on it."""
     reason = server.get("/models/wrong").json()["versions"][0]["reason"]
     assert reason == "step 'large': model 'larg' not found; did you mean 'large'?"
     refused = predict(server, "wrong")
@@ -92,7 +92,7 @@ def test_a_mistake_says_its_step(server: Cohort) -> None:
 
 
 def test_outputs_and_inputs_take_what_those_of_models_do(server: Cohort) -> None:
-    """Labels, for one; what does not fit is said with its place in the file."""
+    """Labels are one such setting; a mistake is reported with its place in the file."""
     labels = predict(server, "labelled").json()["labels"]
     assert [[one["label"] for one in row] for row in labels] == [["a"], ["a"]]
     reason = server.get("/models/mislabelled").json()["versions"][0]["reason"]
@@ -133,7 +133,7 @@ def test_readiness_follows_the_models(server: Cohort) -> None:
 
 
 def test_check_says_what_is_wrong(folder: Path) -> None:
-    """On a line that begins with the file, without serving; `--no-open` says the same."""
+    """The line begins with the file; `--no-open` prints the same."""
     for options in ([], ["--no-open"]):
         done = subprocess.run(
             [*COMMAND, "check", str(folder / "models"), *options],
@@ -147,7 +147,7 @@ def test_check_says_what_is_wrong(folder: Path) -> None:
 
 
 def test_versions_are_rolled_out_and_shadowed(tmp_path: Path) -> None:
-    """As a whole: a variant, and copies of its requests on another version."""
+    """The whole pipeline has a variant, and its requests are copied to another version."""
     save(affine(1), tmp_path / "models/small/1/model.onnx")
     save(affine(100), tmp_path / "models/large/1/model.onnx")
     for version, text in {1: CASCADE, 2: CASCADE.replace("< 10", "< 1000")}.items():

@@ -1,4 +1,4 @@
-"""Behind a proxy that takes a prefix off paths, and behind one that keeps it."""
+"""A server behind a proxy that removes a prefix from paths, and behind one that keeps it."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def knows(server: Cohort) -> bool:
 
 
 def ask(server: Cohort, path: str, **headers: str) -> httpx.Response:
-    """What a proxy that takes the prefix off answers for a path."""
+    """Return the answer for a path through a proxy that removes the prefix."""
     assert path.startswith(PREFIX), path
     return httpx.get(server.url + path.removeprefix(PREFIX), headers=headers)
 
 
 def links_of(text: str) -> list[str]:
-    """What a page loads and leads to."""
+    """Return the addresses that a page loads and links to."""
     return re.findall(r"(?:src|href)=\"([^\"#:]+)\"", text) + re.findall(r"url: '([^']+)'", text)
 
 
@@ -61,7 +61,7 @@ def test_pages_lead_to_what_is_there(server: Cohort, path: str) -> None:
 
 
 def test_people_are_led_to_the_page_below_the_prefix(server: Cohort) -> None:
-    """By a way that is right from where they are."""
+    """The redirect is right from the address that the browser has."""
     paths = [f"{PREFIX}/", PREFIX] if knows(server) else [f"{PREFIX}/"]
     for shown in paths:
         answers = [ask(server, f"{PREFIX}/", **HTML)]
@@ -74,7 +74,7 @@ def test_people_are_led_to_the_page_below_the_prefix(server: Cohort) -> None:
 
 
 def test_the_document_names_where_it_is(server: Cohort) -> None:
-    """By the setting, or relative to itself for the page and where a proxy says its prefix."""
+    """It uses the setting, or relative addresses for the page and if a proxy sends its prefix."""
     path = f"{PREFIX}/openapi.json"
     plain = ask(server, path).json()["servers"]
     assert plain == [{"url": PREFIX if knows(server) else "/"}]
@@ -87,7 +87,7 @@ def test_the_document_names_where_it_is(server: Cohort) -> None:
     "path", ["/models/iris/predict", "/models/iris/predict?x=1", "/models/iri%73/predict"]
 )
 def test_predictions_are_answered_with_the_prefix_and_without(server: Cohort, path: str) -> None:
-    """On the fast path as well; without the setting such a path is nobody's."""
+    """The fast path answers both as well; without the setting such a path is 404."""
     before = Scrape(server.url).value("http_hot_requests_total")
     assert httpx.post(server.url + path, json=ROW).status_code == 200
     status = httpx.post(f"{server.url}{PREFIX}{path}", json=ROW).status_code
@@ -98,7 +98,7 @@ def test_predictions_are_answered_with_the_prefix_and_without(server: Cohort, pa
 
 @pytest.mark.parametrize("path", ["/mlx/health", "/ml%2Fhealth", "/mlhealth", "/ml/ml/health"])
 def test_what_only_begins_like_the_prefix_is_not_below_it(server: Cohort, path: str) -> None:
-    """Nor is it taken off twice."""
+    """The prefix is not removed twice either."""
     assert httpx.get(server.url + path).status_code == 404
 
 
@@ -106,5 +106,5 @@ def test_what_only_begins_like_the_prefix_is_not_below_it(server: Cohort, path: 
     "path", ["/ml/admin/models/iris/load", "/ml/v2/repository/models/iris/load"]
 )
 def test_operators_paths_stay_theirs(server: Cohort, path: str) -> None:
-    """With the prefix, too: there are none without a token of theirs."""
+    """The prefix changes nothing: they need an operator's token."""
     assert httpx.post(server.url + path).status_code == (403 if knows(server) else 404)

@@ -113,7 +113,7 @@ def endless(server: Cohort, api: str, priority: int, count: int = 1) -> Iterator
     """Have `count` requests without end wait in the queue, whose callers leave afterwards."""
     before = queued(server, "loop")
     headers = {"x-api-key": KEYS[priority]}
-    calls: list[Any] = []  # one that nobody holds is cancelled
+    calls: list[Any] = []  # a call without a reference is cancelled
     with ExitStack() as callers:
         for _ in range(count):
             if api in {"unary", "stream"}:
@@ -155,7 +155,7 @@ class Asked:
 
 @pytest.mark.parametrize("api", APIS)
 def test_a_higher_priority_goes_first(server: Cohort, pool: ThreadPoolExecutor, api: str) -> None:
-    """It is answered before those that came before it, none of which ends."""
+    """It is answered before earlier requests, which never end."""
     asked = Asked(server, pool)
     with busy(server) as callers, endless(server, "hot", 0, count=3 * cores()):
         asked.add(api, 1)
@@ -165,7 +165,7 @@ def test_a_higher_priority_goes_first(server: Cohort, pool: ThreadPoolExecutor, 
 
 @pytest.mark.parametrize("api", APIS)
 def test_a_lower_priority_goes_last(server: Cohort, pool: ThreadPoolExecutor, api: str) -> None:
-    """Those that come after it are answered before it, which does not end."""
+    """Later requests are answered before it; it does not end."""
     asked = Asked(server, pool)
     with busy(server) as callers, endless(server, api, -1):
         asked.add("hot", 0, count=3 * cores())
@@ -177,7 +177,7 @@ def test_a_lower_priority_goes_last(server: Cohort, pool: ThreadPoolExecutor, ap
 def test_lower_priorities_are_refused_first(
     server: Cohort, pool: ThreadPoolExecutor, api: str
 ) -> None:
-    """With half a queue -1 is, with a full one 0 is, and 1 has half a queue more."""
+    """Half a queue refuses -1, a full one refuses 0, and 1 may use half a queue more."""
     refused = {"unary": "RESOURCE_EXHAUSTED", "stream": "Overloaded"}.get(api, "429")
     asked = Asked(server, pool)
     with busy(server):

@@ -1,4 +1,4 @@
-"""What is on disk, good or bad, as a running server takes it."""
+"""Good and bad models on disk, as a running server loads them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_one_bad_model_leaves_the_others_serving(models: Path, tmp_path: Path) -
 
 
 def test_a_broken_newest_version_leaves_the_older_one_serving(models: Path, tmp_path: Path) -> None:
-    """At start-up the next older version is loaded in its place."""
+    """At start-up the next older version is loaded instead."""
     onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
     onnx_models.save(onnx_models.mlp(), models / "mlp/2/model.onnx")
     (models / "mlp/2/model.onnx").write_bytes(b"\x00" * 100)
@@ -58,7 +58,7 @@ def test_a_broken_newest_version_leaves_the_older_one_serving(models: Path, tmp_
 
 
 def test_a_new_version_takes_over_and_the_old_one_goes(models: Path, tmp_path: Path) -> None:
-    """Without a restart; when the new one is taken away again the old one comes back."""
+    """It does so without a restart; when the new one is removed, the old one comes back."""
     onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
     with cohort(models, tmp_path, inspection_seconds=60) as server:
         assert ask(server, "mlp", ASK_MLP).json()["version"] == "1"
@@ -86,7 +86,7 @@ def test_a_broken_update_leaves_what_serves_alone(models: Path, tmp_path: Path) 
 
 
 def test_a_bad_config_is_told_with_its_key(models: Path, tmp_path: Path) -> None:
-    """The model is UNAVAILABLE and says which key is wrong; with no other, nothing is ready."""
+    """The model is UNAVAILABLE and its reason names the key; the server is not ready."""
     onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
     (models / "mlp/config.yaml").write_text("batching: {max_batchsize: 4}\n")
     with cohort(models, tmp_path, ready=False) as server:
@@ -99,7 +99,7 @@ def test_a_bad_config_is_told_with_its_key(models: Path, tmp_path: Path) -> None
 def test_an_empty_repository_serves_errors_until_a_model_comes(
     models: Path, tmp_path: Path
 ) -> None:
-    """The server starts, is not ready and says why, and picks up the first model by itself."""
+    """The server starts, is not ready and reports why, and finds the first model on its own."""
     with cohort(models, tmp_path, ready=False) as server:
         wait_until(lambda: "there is no model to serve" in server.get("/health/ready").text)
         assert "has no model" in server.get("/health").json()["problems"][0]
@@ -112,7 +112,7 @@ def test_an_empty_repository_serves_errors_until_a_model_comes(
 
 
 def test_the_tutorials_form_works_as_it_is(models: Path, tmp_path: Path) -> None:
-    """`{"input": …}` is answered by `{"prediction": …}`; an object where there are more outputs."""
+    """The answer to `{"input": …}` is `{"prediction": …}`, an object if there are more outputs."""
     shutil.copytree(MODELS / "iris", models / "iris")
     with cohort(models, tmp_path, inspection_seconds=60) as server:
         told = httpx.post(server.url + "/predict", json={"input": [[5.1, 3.5, 1.4, 0.2]]}).json()
@@ -125,7 +125,7 @@ def test_the_tutorials_form_works_as_it_is(models: Path, tmp_path: Path) -> None
 def test_a_model_whose_rows_influence_each_other_is_served_one_by_one(
     models: Path, tmp_path: Path
 ) -> None:
-    """The check at load says so on /models, and the answers are those of rows alone."""
+    """The check at load is reported on /models, and answers equal those of rows alone."""
     onnx_models.save(onnx_models.dynamically_quantized(), models / "dq/1/model.onnx")
     with cohort(models, tmp_path, inspection_seconds=60) as server:
         told = httpx.get(server.url + "/models/dq/versions/1").json()
@@ -135,7 +135,7 @@ def test_a_model_whose_rows_influence_each_other_is_served_one_by_one(
 
 
 def test_what_nobody_asked_for_is_not_missed(bundled: Cohort) -> None:
-    """Models want what the runtime can do on this machine; why that is no GPU is told once."""
+    """Models use what the runtime can do on this machine; the lack of a GPU is logged once."""
     chain = default_chain()
     wanted = [link.name for link in chain.links]
     default = {"wanted": wanted, "reason": chain.reason}
@@ -152,7 +152,7 @@ def test_what_nobody_asked_for_is_not_missed(bundled: Cohort) -> None:
 
 
 def test_the_process_asks_for_what_a_build_cannot_do(tmp_path: Path) -> None:
-    """By COHORT_PROVIDERS: each model that asks for nothing else falls back, with one reason."""
+    """With COHORT_PROVIDERS, each model without other wishes falls back, with one reason."""
     with cohort(MODELS, tmp_path, providers="coreml, CPU") as server:
         assert server.get("/health").json()["default_providers"]["wanted"] == ["coreml", "cpu"]
         for version in ("digits/versions/1", "iris/versions/1"):

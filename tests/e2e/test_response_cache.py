@@ -22,7 +22,7 @@ def counted(metrics: str, what: str) -> float:
 
 @pytest.mark.parametrize("api", APIS)
 async def test_the_second_equal_request_is_answered_without_a_run(api: str, tmp_path: Path) -> None:
-    """And one with cache-control: no-store is run."""
+    """A request with cache-control: no-store is run."""
     onnx_models.save(onnx_models.mlp(), tmp_path / "models/m/1/model.onnx")
     (tmp_path / "models/m/config.yaml").write_text("cache: {max_mb: 16}\n")
     rows: Arrays = {"x": np.array([[1, 2, 3, 4], [5, 6, 7, 8]], np.float32)}

@@ -98,7 +98,7 @@ def canary(server: Cohort) -> dict[str, Any]:
 
 
 async def test_shares_are_those_of_the_file(folder: Path) -> None:
-    """Of 20,000 requests, to within 10 standard deviations; metrics count the same."""
+    """Shares of 20,000 requests are within 10 standard deviations; metrics count the same."""
     write(folder, TENTH)
     with serve(folder) as server:
         requests = itertools.islice(endless(), 20_000)
@@ -116,7 +116,7 @@ async def test_shares_are_those_of_the_file(folder: Path) -> None:
 
 
 def variants_of(server: Cohort, users: list[str], body: object = None) -> list[str]:
-    """Who answers each of `users`, asked by header."""
+    """Return the variant that answers each of `users`, sent in the header."""
     with httpx.Client(base_url=server.url) as client:
         body = body or bodies()[0]
         answers = [client.post(PATH, json=body, headers={"X-User": one}) for one in users]
@@ -124,7 +124,7 @@ def variants_of(server: Cohort, users: list[str], body: object = None) -> list[s
 
 
 async def test_a_caller_stays_on_a_variant_everywhere(folder: Path) -> None:
-    """In two replicas, after a restart, and over every protocol."""
+    """It stays in two replicas, after a restart, and over every protocol."""
     write(folder, "variants: {a: {version: 1, weight: 1}, b: {version: 2, weight: 1}}, "
                   "sticky: {header: X-User}")  # fmt: skip
     users = [f"user-{number}" for number in range(60)]
@@ -190,7 +190,7 @@ async def test_a_parameter_keeps_a_caller_too(folder: Path) -> None:
 
 
 async def test_bad_inputs_alone_roll_nothing_back(folder: Path) -> None:
-    """Refused by the decoder or failing in the run of either version, from one who stays."""
+    """They are refused by the decoder, or fail in a run of either version, from a sticky caller."""
     save_broken(folder / "models", "raises", version=1)
     save_broken(folder / "models", "raises")
     write(folder, f"{THIRD}, sticky: {{header: x-user}}, "
@@ -232,7 +232,7 @@ REASONS = {"raises": "errors", "slow": "latency", "wrong": "disagreement"}
 
 @pytest.mark.parametrize("how", ["raises", "slow", "wrong"])
 async def test_a_bad_canary_is_rolled_back_under_load(folder: Path, how: str) -> None:
-    """After the decision nobody fails and nobody gets it; others follow; a restart forgets not."""
+    """After the decision no request fails or reaches it; replicas and restarts keep it out."""
     save_broken(folder / "models", how)
     write(folder, f"{THIRD}, {GUARDS[how]}")
     with serve(folder) as server, serve(folder) as replica:
@@ -297,7 +297,7 @@ async def test_edits_under_load_fail_nobody(folder: Path) -> None:
 
 
 def test_a_broken_file_at_the_start_lets_nobody_in(folder: Path) -> None:
-    """Nobody can say who gets which version: the replica is not ready until it is mended."""
+    """The versions of callers are unknown, so the replica is not ready until the file is fixed."""
     (folder / "rollouts.yaml").write_text("digits: {variants: 3}")
     with serve(folder, ready=False) as server:
         answer = server.wait_for("/health/ready", 503)
@@ -309,7 +309,7 @@ def test_a_broken_file_at_the_start_lets_nobody_in(folder: Path) -> None:
 
 
 def test_a_state_folder_that_takes_nothing_stops_nobody(folder: Path) -> None:
-    """The rollback holds here, is told to be unsaved, and is written once the folder is mended."""
+    """The rollback holds here, is reported as unsaved, and is written once the folder is fixed."""
     write(folder, TENTH)
     (folder / "state").touch()
     with serve(folder) as server:
@@ -325,7 +325,7 @@ def test_a_state_folder_that_takes_nothing_stops_nobody(folder: Path) -> None:
 
 
 def test_admin_routes_need_the_token(folder: Path) -> None:
-    """As all of them do; a variant is rolled back and cleared by name."""
+    """They all do; a variant is rolled back and cleared by name."""
     write(folder, TENTH)
     with serve(folder) as server:
         address = f"{server.url}/admin/rollouts"
@@ -343,7 +343,7 @@ def test_admin_routes_need_the_token(folder: Path) -> None:
 
 
 async def test_a_ramp_goes_up_until_it_is_rolled_back_and_a_receiver_is_told(folder: Path) -> None:
-    """Each step by the server, with a signed notification; the rollback takes all of it away."""
+    """The server takes each step with a signed notification; the rollback takes all of it away."""
     write(folder, "variants: {stable: {version: 1, weight: 100}, "
                   "canary: {version: 2, ramp: [20%, 40%, 60%], soak_minutes: [0.01, 0.01, 60]}}, "
                   "guard: {max_error_rate_increase: 0.5}")  # fmt: skip

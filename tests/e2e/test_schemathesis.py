@@ -18,7 +18,7 @@ from tests.waiting import PATIENCE
 
 CONFIG = Path(__file__).with_name("schemathesis.toml")
 
-LARGEST_FLOAT = 3.4028235677973366e38  # from here on a number is infinity
+MAX_FLOAT = 3.4028235677973366e38  # from here on a number is infinity
 
 FORMATS: dict[str, dict[str, float]] = {
     "float": {
@@ -31,7 +31,7 @@ FORMATS: dict[str, dict[str, float]] = {
 
 
 def with_bounds(schema: Any) -> Any:
-    """A document that says in bounds, too, what formats of numbers say."""
+    """Return a document whose formats of numbers also have bounds."""
     if isinstance(schema, list):
         return [with_bounds(one) for one in schema]
     if not isinstance(schema, dict):
@@ -42,10 +42,10 @@ def with_bounds(schema: Any) -> Any:
 
 
 def test_what_is_documented_is_what_is_answered(models: Path, tmp_path: Path) -> None:
-    """No failure of the server, no answer that the document does not have.
+    """The server does not fail, and all its answers are in the document.
 
     Bounded: `schemathesis --config-file tests/e2e/schemathesis.toml run http://…/openapi.json`
-    against a server of your own looks further.
+    against a local server tests more.
     """
     shutil.copytree(MODELS / "iris", models / "iris")
     for name, model in {

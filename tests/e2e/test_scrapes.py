@@ -33,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
 
 
 def test_head_is_answered_with_the_length_alone(server: Cohort) -> None:
-    """As for GET; the connection goes on."""
+    """The headers are those of GET, and the connection continues."""
     plain = {"accept-encoding": "identity"}
     with httpx.Client(base_url=server.url, headers=plain) as client:
         head, got = client.head("/metrics"), client.get("/metrics")
@@ -50,7 +50,7 @@ def counts_of(text: str) -> str:
 
 
 def test_each_version_agrees_with_itself_under_load(server: Cohort) -> None:
-    """In each of many scrapes at once: counts of all its families, and of a histogram's buckets."""
+    """In each of many simultaneous scrapes the counts of all its families and buckets agree."""
     with httpx.Client(base_url=server.url) as client, ThreadPoolExecutor(8) as threads:
         scrapes = [threads.submit(httpx.get, server.url + "/metrics") for _ in range(24)]
         while not all(one.done() for one in scrapes):
@@ -73,7 +73,7 @@ def test_each_version_agrees_with_itself_under_load(server: Cohort) -> None:
 
 
 def test_scrapers_who_do_not_read_hold_nobody_up(server: Cohort) -> None:
-    """Nor do those who hang up at once: requests and other scrapes are answered meanwhile."""
+    """Clients that hang up at once do not delay others: requests and scrapes are still answered."""
     host, port = server.url.removeprefix("http://").split(":")
     waiting = [socket.create_connection((host, int(port))) for _ in range(100)]
     for one in waiting:

@@ -121,7 +121,7 @@ def test_callers_have_sequences_of_their_own(models: Path, tmp_path: Path) -> No
 
 
 def test_the_id_may_stand_in_a_header(server: Cohort) -> None:
-    """For balancers, over every API over HTTP; beside the parameter it has to be the same."""
+    """Balancers need it there; every HTTP API reads it, and it must equal the parameter."""
     with httpx.Client(base_url=server.url, timeout=60) as client:
 
         def ask(path: str, body: object, header: str) -> httpx.Response:
@@ -149,7 +149,7 @@ def test_the_id_may_stand_in_a_header(server: Cohort) -> None:
 
 
 async def test_the_id_may_stand_in_the_metadata(server: Cohort) -> None:
-    """Of a call over gRPC, and of a stream."""
+    """A call over gRPC has it, and so has a stream."""
 
     def request(**parameters: Any) -> Any:
         made = raw_request("m", {"x": np.full((1, WIDTH), 8, np.float32)})
@@ -173,7 +173,7 @@ async def test_the_id_may_stand_in_the_metadata(server: Cohort) -> None:
 
 
 def test_sequences_are_counted(server: Cohort) -> None:
-    """Those that are open, and what they take."""
+    """Metrics have the open sequences and their memory."""
     metrics = Scrape(server.url)
     labels = {"model": "m", "version": "1"}
     before = metrics.value("model_sequences", **labels)
@@ -199,7 +199,7 @@ def two_versions(models: Path, tmp_path: Path) -> Path:
 
 
 def test_no_sequence_goes_on_with_another_version(two_versions: Path) -> None:
-    """Where a rollout draws anew for each request: 409, logged as a caller's; a key keeps it."""
+    """If a rollout draws for each request, a step gets 409, logged as a caller's; a key helps."""
     rollouts = two_versions / "rollouts.yaml"
     rollouts.write_text(BOTH + "}\n")
     with (
@@ -255,7 +255,7 @@ def test_shadows_do_not_judge_sequences(two_versions: Path) -> None:
 
 
 def test_several_processes_refuse_a_model_with_state(models: Path, tmp_path: Path) -> None:
-    """A sequence lives in one of them, and requests reach any: the reason says what to do."""
+    """A sequence is in one process, and requests reach any: the reason names the setting."""
     onnx_models.save(onnx_models.mlp(), tmp_path / "models/other/1/model.onnx")
     shutil.copytree(models / "m", tmp_path / "models/m")
     with cohort(tmp_path / "models", tmp_path, ready=False, workers=2) as server:

@@ -102,7 +102,7 @@ def names_of(status: Any) -> list[str]:
 
 
 def test_tritons_example_runs(server: Cohort, wire: str) -> None:
-    """As simple_http_shm_client.py and simple_grpc_shm_client.py have it."""
+    """It does what simple_http_shm_client.py and simple_grpc_shm_client.py do."""
     with connected(server, wire) as (client, module), ExitStack() as stack:
         handles = {}
         for part in ("in", "out"):
@@ -140,7 +140,7 @@ def test_tritons_example_runs(server: Cohort, wire: str) -> None:
 
 
 def test_some_tensors_may_be_elsewhere(server: Cohort, wire: str) -> None:
-    """Beside those that are sent; each finds its place."""
+    """Others are in the request; each is read and written in its place."""
     key = made("mixed", ROW.tobytes() + bytes(SIZE))
     with connected(server, wire) as (client, module):
         client.register_system_shared_memory("r", key, 2 * SIZE)
@@ -159,7 +159,7 @@ def test_some_tensors_may_be_elsewhere(server: Cohort, wire: str) -> None:
 
 
 def test_large_tensors_and_texts(server: Cohort, wire: str) -> None:
-    """Sixteen megabytes in and out, and BYTES with their lengths."""
+    """Sixteen megabytes go in and out, and so do BYTES with their lengths."""
     data = np.arange(FLOATS, dtype="f4").reshape(1, FLOATS)
     key, texts = made("large", data.tobytes() * 2), made("texts", b"\2\0\0\0ab" + bytes(30))
     with connected(server, wire) as (client, module):
@@ -193,10 +193,10 @@ def refused(server: Cohort, wire: str, says: str, ask: Callable[[Any, Any], obje
     [
         ("/other_memory", "does not begin with"),
         ("cohort", "does not begin with"),
-        (PREFIX + "../../../etc/passwd", "is no key of shared memory"),
-        (PREFIX + "\0a", "is no key of shared memory"),
-        ("/" + PREFIX, "is no key of shared memory"),
-        (PREFIX + "x" * 300, "is no key of shared memory"),
+        (PREFIX + "../../../etc/passwd", "is not a valid key of shared memory"),
+        (PREFIX + "\0a", "is not a valid key of shared memory"),
+        ("/" + PREFIX, "is not a valid key of shared memory"),
+        (PREFIX + "x" * 300, "is not a valid key of shared memory"),
         (PREFIX + "missing", "no such file"),
         (PREFIX + "link", "cannot be opened"),
         (PREFIX + "folder", "cannot be opened"),
@@ -208,7 +208,7 @@ def refused(server: Cohort, wire: str, says: str, ask: Callable[[Any, Any], obje
 def test_only_own_memory_is_registered(
     server: Cohort, wire: str, key: str, says: str, tmp_path: Path
 ) -> None:
-    """No other prefix, path, link, folder or pipe."""
+    """Another prefix, a path, a link, a folder and a pipe are refused."""
     secret, folder = tmp_path / "secret", FOLDER / (PREFIX[1:] + "folder")
     secret.write_bytes(bytes(SIZE))
     (FOLDER / (PREFIX[1:] + "link")).symlink_to(secret)
@@ -236,7 +236,7 @@ def test_only_own_memory_is_registered(
 def test_regions_lie_in_the_memory(
     server: Cohort, wire: str, size: int, offset: int, says: str
 ) -> None:
-    """Whatever numbers are sent."""
+    """Any other numbers are refused."""
     key = made("small", bytes(SIZE))
     refused(
         server,
@@ -253,14 +253,14 @@ def test_regions_lie_in_the_memory(
         (SIZE, -8, "must be a whole number >= 0"),
         (-8, 0, "must be a whole number >= 0"),
         (17, 0, "which has 16 bytes"),
-        (4, 0, "takes 8 bytes"),
+        (4, 0, "needs 8 bytes"),
         (2**62, 2**62, "shared memory"),
     ],
 )
 def test_tensors_lie_in_their_region(
     server: Cohort, wire: str, size: int, offset: int, says: str
 ) -> None:
-    """Inputs and outputs."""
+    """An input or output that does not fit its region is refused."""
     key = made("region", bytes(16))
 
     def ask(client: Any, module: Any, *, out: bool) -> None:
@@ -278,7 +278,7 @@ def test_tensors_lie_in_their_region(
 
 @pytest.mark.parametrize("done", ["shortened", "removed", "replaced", "unregistered"])
 def test_memory_that_goes_away_is_an_error(server: Cohort, wire: str, done: str) -> None:
-    """Between registering and use, for inputs and outputs; the server goes on."""
+    """It may change after registration, for inputs and outputs; the server continues."""
     key = made("gone", ROW.tobytes())
     file = FOLDER / key[1:]
 
@@ -330,9 +330,9 @@ def test_the_number_of_regions_is_bounded(server: Cohort) -> None:
     with connected(server, "http") as (client, _):
         for number in range(256):
             client.register_system_shared_memory(f"r{number}", key, SIZE)
-        with pytest.raises(InferenceServerException, match="no more than"):
+        with pytest.raises(InferenceServerException, match="The limits are"):
             client.register_system_shared_memory("one too many", key, SIZE)
-        with pytest.raises(InferenceServerException, match="no more than"):
+        with pytest.raises(InferenceServerException, match="The limits are"):
             client.register_system_shared_memory("r0 again", key, SIZE)
         client.unregister_system_shared_memory()
         client.register_system_shared_memory("r0", key, SIZE)
@@ -341,7 +341,7 @@ def test_the_number_of_regions_is_bounded(server: Cohort) -> None:
 
 
 def test_descriptors_are_given_back(server: Cohort) -> None:
-    """However often a region is registered."""
+    """Repeated registrations leave no descriptor open."""
     key = made("often", bytes(SIZE))
     descriptors = Path(f"/proc/{server.process.pid}/fd")
     with connected(server, "http") as (client, _):
@@ -353,7 +353,7 @@ def test_descriptors_are_given_back(server: Cohort) -> None:
 
 
 def test_memory_of_cuda_is_refused(server: Cohort, wire: str) -> None:
-    """By a sentence; there is none to be shown or unregistered."""
+    """The error is a sentence; there are no such regions to show or unregister."""
 
     def ask(client: Any, _: Any) -> None:
         assert names_of(client.get_cuda_shared_memory_status()) == []
@@ -365,7 +365,7 @@ def test_memory_of_cuda_is_refused(server: Cohort, wire: str) -> None:
 
 @pytest.mark.parametrize("place", ["in", "out"])
 def test_memory_may_overlap_itself(server: Cohort, wire: str, place: str) -> None:
-    """An output beside its input, or two outputs in one place: each is written whole."""
+    """An output may overlap its input or another output: each is written whole."""
     key = made("overlap", np.arange(6, dtype="f4").tobytes())
     with connected(server, wire) as (client, module):
         client.register_system_shared_memory("r", key, 24)
@@ -379,7 +379,7 @@ def test_memory_may_overlap_itself(server: Cohort, wire: str, place: str) -> Non
 
 
 def test_without_the_setting_registering_is_refused(models: Path, tmp_path: Path) -> None:
-    """By a sentence that names it; so it is with several workers."""
+    """The error names the setting; several workers refuse it as well."""
     key = made("off", bytes(SIZE))
     with cohort(models, tmp_path, grpc_port=free_port()) as server:
         for wire in ("http", "grpc"):

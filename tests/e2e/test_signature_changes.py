@@ -1,4 +1,4 @@
-"""Versions with other inputs: nobody is sent to them who did not ask."""
+"""Versions with other inputs get only requests that name them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def reason(client: httpx.AsyncClient, version: int) -> str:
 async def test_callers_stay_with_the_version_that_takes_what_they_send(
     models: Path, tmp_path: Path
 ) -> None:
-    """Under load and after a restart, until the config or a missing former version says more."""
+    """This holds under load and after a restart, until the config or the versions change."""
     onnx_models.save(onnx_models.mlp(), models / "m/1/model.onnx")
     with cohort(models, tmp_path) as server:
         async with asking(server, callers=4) as load, connected(server) as client:

@@ -37,7 +37,7 @@ def post(server: Cohort, path: str, **sent: Any) -> Any:
 
 
 async def test_sound_goes_in_by_every_api(server: Cohort) -> None:
-    """As the body, a part of a form, base64 in JSON, and BYTES; V2 shows it as BYTES [N]."""
+    """It may be the body, a part of a form, base64 in JSON, or BYTES; V2 shows BYTES [N]."""
     file = file_of(SHORT, "FLAC")
     text = base64.b64encode(file).decode()
     v2 = {"name": "x", "datatype": "BYTES", "shape": [1], "data": [text]}

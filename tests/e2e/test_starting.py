@@ -19,7 +19,7 @@ from tests.waiting import PATIENCE, wait_until
 
 
 def test_a_port_in_use_is_told_in_one_line(tmp_path: Path) -> None:
-    """Which address, and what to do about it; exit 1, no traceback."""
+    """The line has the address and what to do; the exit status is 1, without a traceback."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         ended = subprocess.run(
@@ -51,20 +51,20 @@ def test_answers_of_another_server_are_not_taken_for_its_own(tmp_path: Path) -> 
 
 
 def test_ctrl_c_stops_at_once_and_exits_0(tmp_path: Path) -> None:
-    """Without the notice that a balancer needs."""
+    """The notice that a balancer needs is skipped."""
     with cohort(MODELS, tmp_path, drain_notice_seconds=3600) as server:
         assert httpx.get(server.url + "/health/live").is_success
         assert server.stop(kill=signal.SIGINT, timeout=PATIENCE) == 0, server.logged
 
 
 def takes(pid: int, number: signal.Signals) -> bool:
-    """Whether a process has a handler for a signal."""
+    """Return True if a process has a handler for a signal."""
     (mask,) = re.findall(r"SigCgt:\s(\w+)", Path(f"/proc/{pid}/status").read_text())
     return bool(int(mask, 16) >> (number - 1) & 1)
 
 
 def has(pid: int, library: str) -> bool:
-    """Whether a process has loaded a library."""
+    """Return True if a process has loaded a library."""
     return library in Path(f"/proc/{pid}/maps").read_text()
 
 
@@ -108,13 +108,11 @@ time.sleep(3600)
 def test_a_stop_before_anything_is_imported_exits_0(
     tmp_path: Path, script: bool, first: bool
 ) -> None:
-    """Also of process 1, from which the kernel keeps signals that it has no handler for."""
+    """Process 1 exits as well, though the kernel drops signals that it has no handler for."""
     if first and os.geteuid():
         pytest.skip("only root has namespaces of processes")
     begun = tmp_path / "begun"
-    (tmp_path / "rich_click.py").write_text(
-        BLOCKED.format(path=str(begun))
-    )  # what is imported first
+    (tmp_path / "rich_click.py").write_text(BLOCKED.format(path=str(begun)))  # it is imported first
     module, _, function = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "scripts"
     ]["cohort"].partition(":")
@@ -136,7 +134,7 @@ def test_a_stop_before_anything_is_imported_exits_0(
 
 
 def test_the_start_up_table_shows_models_and_why_they_fell_back(tmp_path: Path) -> None:
-    """For people: each version with its state, tensors and provider; reasons below, once each."""
+    """It shows each version with its state, tensors and provider, and each reason once."""
     with cohort(MODELS, tmp_path, log_format="console") as server:
         wait_until(lambda: "Serving on" in server.logged)  # which comes last, from a thread
         table = server.logged

@@ -1,4 +1,4 @@
-"""A process that is told to stop."""
+"""A process that is asked to stop."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def call_until_refused(server: Cohort, log: Counter[str], *, keep_alive: b
 
 
 async def stop_without_loss(server: Cohort, count: int, *, keep_alive: bool) -> None:
-    """Stop it while so many callers ask: each request is answered, until the door is closed."""
+    """Stop it while `count` callers ask: each request is answered, until the listener closes."""
     log: Counter[str] = Counter()
     async with asyncio.TaskGroup() as callers:
         for _ in range(count):
@@ -56,7 +56,7 @@ async def stop_without_loss(server: Cohort, count: int, *, keep_alive: bool) -> 
 
 @pytest.mark.parametrize("keep_alive", [True, False])
 async def test_sigterm_under_load_loses_no_request(tmp_path: Path, keep_alive: bool) -> None:
-    """Whoever got a connection gets an answer; then the doors close and the process exits 0."""
+    """Every connected caller gets an answer; then the listeners close and the process exits 0."""
     with cohort(MODELS, tmp_path, drain_notice_seconds=NOTICE) as server:
         await stop_without_loss(server, 16, keep_alive=keep_alive)
 
@@ -75,7 +75,7 @@ async def test_readiness_goes_first_and_predictions_go_on(tmp_path: Path) -> Non
 
 
 def accepts(server: Cohort) -> bool:
-    """Whether the listener is open."""
+    """Return True if the listener is open."""
     address = httpx.URL(server.url)
     try:
         socket.create_connection((address.host, address.port or 80), timeout=PATIENCE).close()
@@ -86,7 +86,7 @@ def accepts(server: Cohort) -> bool:
 
 @pytest.mark.parametrize("values", [4, 40_000], ids=["small", "read on a thread"])
 async def test_a_request_whose_body_is_on_its_way_is_answered(tmp_path: Path, values: int) -> None:
-    """Also where the rest of it comes only once the listeners have closed."""
+    """It is answered also if the rest arrives after the listeners have closed."""
     models = tmp_path / "models"
     onnx_models.save(onnx_models.variable_length(), models / "text/1/model.onnx")
     body = json.dumps({"inputs": {"input_ids": [[1] * values]}}).encode()
@@ -124,7 +124,7 @@ async def test_a_request_whose_body_is_on_its_way_is_answered(tmp_path: Path, va
 async def test_a_request_that_is_not_whole_does_not_hold_the_stop(
     tmp_path: Path, sent: bytes
 ) -> None:
-    """It is refused once the others had time to send theirs, long before the drain is over."""
+    """It is refused once the others had time to send theirs, long before the drain ends."""
     with cohort(MODELS, tmp_path, drain_notice_seconds=0, drain_seconds=3600) as server:
         address = httpx.URL(server.url)
         reader, writer = await asyncio.open_connection(address.host, address.port)
@@ -139,7 +139,7 @@ async def test_a_request_that_is_not_whole_does_not_hold_the_stop(
 
 
 async def test_a_second_signal_ends_the_process_at_once(tmp_path: Path) -> None:
-    """Whatever the notice and the drain are; without a traceback."""
+    """It ends during the notice and the drain, without a traceback."""
     with cohort(MODELS, tmp_path, drain_notice_seconds=3600) as server:
         server.process.send_signal(signal.SIGTERM)
         await asyncio.to_thread(server.wait_for, "/health/ready", 503)
@@ -150,7 +150,7 @@ async def test_a_second_signal_ends_the_process_at_once(tmp_path: Path) -> None:
 
 
 async def test_a_model_that_is_never_loaded_does_not_hold_the_stop(tmp_path: Path) -> None:
-    """The process ends although a thread of its own runs on."""
+    """The process ends although one of its threads still runs."""
     models = tmp_path / "models"
     onnx_models.save(onnx_models.endless(), models / "endless/1/model.onnx")
     with cohort(models, tmp_path, ready=False, drain_notice_seconds=0) as server:
@@ -173,7 +173,7 @@ threading.Thread(target=hold, daemon=True).start()
 async def test_a_library_that_keeps_the_interpreter_does_not_hold_the_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No thread of Python runs any more. The process ends all the same, and says where it was."""
+    """No Python thread runs after it. The process still ends and logs where it was."""
     held = tmp_path / "held"
     (tmp_path / "sitecustomize.py").write_text(HOLDING.format(path=str(held)))
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT / 'app'}")
@@ -189,7 +189,7 @@ async def test_a_library_that_keeps_the_interpreter_does_not_hold_the_stop(
 
 
 async def test_sighup_has_all_files_looked_at(tmp_path: Path) -> None:
-    """Also where nothing is looked at by itself; without it the signal would end the process."""
+    """It works also without polling; without a handler the signal would end the process."""
     models = tmp_path / "models"
     onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
     with cohort(models, tmp_path, watch_seconds=0) as server:
@@ -204,7 +204,7 @@ async def test_sighup_has_all_files_looked_at(tmp_path: Path) -> None:
 
 
 async def test_sighup_ends_nothing_while_models_load(tmp_path: Path) -> None:
-    """What renews certificates may signal while the process has just been started again."""
+    """A certificate renewal may send the signal just after the process was restarted."""
     with cohort(MODELS, tmp_path, ready=False) as server:
         server.process.send_signal(signal.SIGHUP)
         await asyncio.to_thread(server.wait_for, "/health/ready")

@@ -37,7 +37,7 @@ def connected(server: Cohort) -> httpx.AsyncClient:
 
 
 def version_or_code(outcome: Outcome) -> str:
-    """Who answered; what was wrong where nobody did."""
+    """Return the version that answered, or the error code."""
     return outcome.version if outcome.code == "OK" else outcome.code
 
 

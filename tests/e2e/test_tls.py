@@ -81,7 +81,7 @@ def health_over_grpc(server: Cohort, ca: trustme.CA, client: tuple[bytes, bytes]
 def test_a_new_certificate_is_shown_to_new_connections(
     server: Cohort, ca: trustme.CA, files: Mapping[str, Path], tmp_path: Path
 ) -> None:
-    """Over both APIs, while a connection that is open goes on; also when it is another CA's."""
+    """Both APIs show it, also from another CA, while an open connection continues."""
     client = issue(ca, DNSName("web.internal"))
     before = shown(server)
     assert health_over_grpc(server, ca, client) == "OK"
@@ -153,7 +153,7 @@ def test_who_may_be_a_client_can_be_replaced(
 def test_with_a_ca_and_no_keys_a_certificate_is_needed(
     server: Cohort, ca: trustme.CA, tmp_path: Path
 ) -> None:
-    """Any of the CA's, on all routes but the open ones."""
+    """Any certificate of the CA suffices, on all routes but the open ones."""
     assert server.get("/health/live").status_code == 200
     refused = server.get("/models")
     assert (refused.status_code, refused.json()["error"]) == (
@@ -168,7 +168,7 @@ def test_with_a_ca_and_no_keys_a_certificate_is_needed(
 async def test_sigterm_over_tls_loses_no_request(
     ca: trustme.CA, tmp_path: Path, keep_alive: bool
 ) -> None:
-    """Whoever got a connection gets an answer, also who was in the middle of a handshake."""
+    """Every connected caller gets an answer, also in the middle of a handshake."""
     settings: dict[str, Any] = dict(serve_with(ca, tmp_path))
     trust = trusting(ca, tmp_path)
     with cohort(MODELS, tmp_path, trust=trust, drain_notice_seconds=NOTICE, **settings) as server:
@@ -198,13 +198,13 @@ def run(*arguments: str, **settings: object) -> subprocess.CompletedProcess[str]
 def test_one_setting_without_the_other_is_refused(
     files: Mapping[str, Path], missing: str, said: str
 ) -> None:
-    """Before anything starts, and not by serving without TLS."""
+    """The server does not start, and does not serve without TLS."""
     ended = run("serve", **{name: path for name, path in files.items() if name != missing})
     assert (ended.returncode, said in ended.stderr) == (2, True), ended.stderr
 
 
 def test_broken_files_end_the_start(files: Mapping[str, Path]) -> None:
-    """`cohort check` says the same, and that a certificate has expired."""
+    """`cohort check` reports the same, and that a certificate has expired."""
     files["tls_cert"].write_text("no certificate")
     said = "tls.crt: does not contain a valid PEM certificate"
     ended = run("serve", port=free_port(), grpc_port=0, **files)

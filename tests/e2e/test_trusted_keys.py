@@ -1,4 +1,4 @@
-"""Versions that must be signed: what a server does that is told whose to serve."""
+"""Versions that must be signed, on a server with trusted keys."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def flip(path: Path) -> None:
 
 
 def answer(server: Cohort) -> float:
-    """By how much the model multiplies that answers; 0 where none does."""
+    """Return the factor of the model that answers, or 0 without an answer."""
     body = {"inputs": {"index": [[LAST]]}}
     response = httpx.post(server.url + "/models/table/predict", json=body)
     if not response.is_success:
@@ -73,7 +73,7 @@ def reason(server: Cohort, version: str) -> str:
 
 
 def test_signed_version_serves_and_says_by_whom(server: Cohort, models: Path) -> None:
-    """In the log by the beginning of the key's fingerprint, in its description by all of it."""
+    """The log has the beginning of the key's fingerprint, and the description all of it."""
     signer = fingerprint_of(OURS.public_key())
     publish(models, 2)
     wait_until(lambda: answer(server) == 2.0)
@@ -94,7 +94,7 @@ def test_signed_version_serves_and_says_by_whom(server: Cohort, models: Path) ->
 def test_version_with_a_flipped_weight_byte_does_not_serve(
     server: Cohort, models: Path, tmp_path: Path
 ) -> None:
-    """It says which file it is, and the version before serves on."""
+    """The reason names the file, and the version before still serves."""
     made = publish(tmp_path, 2)
     flip(made / "weights.bin")
     made.rename(models / "table" / "2")
@@ -106,7 +106,7 @@ def test_version_with_a_flipped_weight_byte_does_not_serve(
 def test_version_that_is_changed_where_it_lies_serves_on_as_it_was(
     server: Cohort, models: Path
 ) -> None:
-    """What is loaded was verified; what lies on disk is not taken in its place."""
+    """The loaded files were verified; the changed ones on disk do not replace them."""
     flip(models / "table" / "1" / "weights.bin")
     wait_until(lambda: "is not the file that was published" in reason(server, "1"))
     assert answer(server) == 1.0
@@ -114,7 +114,7 @@ def test_version_that_is_changed_where_it_lies_serves_on_as_it_was(
 
 
 def test_keys_are_rotated_without_a_pause(server: Cohort, folder: Path, models: Path) -> None:
-    """Both are trusted for a while; what is signed anew serves when the first one goes."""
+    """Both are trusted for a while; versions with the new signature serve when the old key goes."""
     keys = folder / "keys" / "ours.pem"
     publish(models, 2, key=THEIRS)
     wait_until(lambda: "does not have" in reason(server, "2"))
@@ -127,7 +127,7 @@ def test_keys_are_rotated_without_a_pause(server: Cohort, folder: Path, models: 
 
 
 def test_version_whose_key_is_taken_away_stops(server: Cohort, folder: Path, models: Path) -> None:
-    """Also where no other one is left: whoever holds a stolen key must not go on to serve."""
+    """It stops even if no other version is left: the holder of a stolen key must not serve."""
     trust(folder / "keys" / "ours.pem", THEIRS)
     wait_until(lambda: answer(server) == 0.0)
     wait_until(lambda: "does not have" in reason(server, "1"))
@@ -149,7 +149,7 @@ def check(models: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_check_says_the_same(tmp_path: Path) -> None:
-    """Before a server does: what is not signed, and what gives other outputs here."""
+    """It reports unsigned versions, and versions with other outputs here, before a server does."""
     models, keys = tmp_path / "models", tmp_path / "ours.pem"
     trust(keys, OURS)
     publish(models, 1)

@@ -1,4 +1,4 @@
-"""A model that cannot be served: who may know is told why, by every protocol."""
+"""A model that cannot be served: callers who may see it get the reason, over every protocol."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEYS = {"seer": ["broken", "good"], "other": ["good"]}
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
-    """A model that serves beside a pickle, and a rollout whose baseline is one."""
+    """A model that serves next to a pickle, and a rollout whose baseline is one."""
     folder = tmp_path_factory.mktemp("unavailable")
     models = folder / "models"
     onnx_models.save(onnx_models.mlp(), models / "good" / "1" / "model.onnx")
@@ -62,7 +62,7 @@ V2 = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 
 def test_it_says_why_and_not_to_try_again(
     server: Cohort, method: str, path: str, body: Any
 ) -> None:
-    """Nothing but other files would help."""
+    """Only other files would help, so there is no Retry-After."""
     answer = ask(server, method, path, body)
     assert (answer.status_code, answer.json()["code"]) == (503, "NotReady")
     assert f"version 1 is UNAVAILABLE: {REASON}" in answer.json()["error"]
@@ -70,7 +70,7 @@ def test_it_says_why_and_not_to_try_again(
 
 
 def test_over_grpc_as_well(server: Cohort) -> None:
-    """No pushback in the trailing metadata."""
+    """The trailing metadata has no pushback."""
     tensor = service_pb2.ModelInferRequest.InferInputTensor(name="x", datatype="FP32", shape=[1, 4])
     request = service_pb2.ModelInferRequest(
         model_name="broken",

@@ -45,7 +45,7 @@ def sessions(folder: Path) -> Mapping[str, Session]:
 
 
 def check(got: Mapping[str, Any], expected: Arrays) -> None:
-    """Whether the outputs are those of the request alone."""
+    """Check that the outputs are those of the request alone."""
     for name, right in expected.items():
         values = np.asarray(got.get(name, got.get("")))
         assert values.shape == right.shape or values.size == right.size == 0  # JSON has no [0, 3]
@@ -66,7 +66,7 @@ def texts(array: Array) -> list[str]:
 async def test_everyone_gets_the_answer_of_their_request_alone(
     server: Cohort, sessions: Mapping[str, Session], model: str, api: str
 ) -> None:
-    """Of models that mix rows and of those that do not, whatever the others send."""
+    """This holds for models that mix rows and others, whatever the other requests are."""
     await described(server, model)
     session = sessions[model]
     requests = [BROUGHT[model].request(number) for number in range(CALLERS)]
@@ -80,7 +80,7 @@ async def test_everyone_gets_the_answer_of_their_request_alone(
 
 @pytest.mark.parametrize("model", BROUGHT)
 async def test_who_shares_runs_is_said_with_the_reason(server: Cohort, model: str) -> None:
-    """Those that are proven do, unless larger runs are no faster; the others name the node."""
+    """Proven models share runs, if larger runs are faster; the others report the node."""
     batching = await described(server, model)
     verdict = BROUGHT[model].verdict
     assert batching["rows"]["verdict"] == verdict
@@ -88,7 +88,7 @@ async def test_who_shares_runs_is_said_with_the_reason(server: Cohort, model: st
         assert not batching["on"]
         assert batching["rows"]["node"] in batching["reason"]
         return
-    assert batching["reason"] in ("", "larger batches are no faster here")
+    assert batching["reason"] in ("", "larger batches are not faster here")
     requests = [BROUGHT[model].request(number) for number in range(CALLERS)]
     async with asking(server, "predict") as ask:
         before = runs(server, model)
@@ -97,5 +97,5 @@ async def test_who_shares_runs_is_said_with_the_reason(server: Cohort, model: st
 
 
 def runs(server: Cohort, model: str) -> float:
-    """How many there were of a model."""
+    """Return how many runs a model has had."""
     return Scrape(server.url).value("model_batch_rows_count", model=model)

@@ -1,4 +1,4 @@
-"""Four people's first hour, typed as they would: each page beside this file is one walk."""
+"""Four users' first hour, typed as they would: each page next to this file is one walk."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ LONG = os.environ.get("FIRST_HOUR") == "all"
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_walk(page: Path, tmp_path: Path) -> None:
-    """All that is typed does what the page says.
+    """Each typed command does what the page shows.
 
-    `make first-hour` installs into environments that are thrown away, and keeps what was typed and
-    printed in build/first-hour. Without it `cohort` and `python` are this environment's, `cohort`
-    is forked where the page is not a tutorial author's, and long blocks are left out.
+    `make first-hour` installs into temporary environments, and keeps commands and output in
+    build/first-hour. Without it `cohort` and `python` are this environment's, `cohort` is forked
+    except for a tutorial author, and long blocks are left out.
     """
     if LONG:
         folder = ROOT / "build/first-hour" / page.stem
@@ -44,7 +44,7 @@ def test_walk(page: Path, tmp_path: Path) -> None:
             "COHORT_DRAIN_NOTICE_SECONDS": "0",
             "COHORT_INSPECTION_SECONDS": "0",
         }
-        if page.stem != "tutorial_author":  # who has the real command
+        if page.stem != "tutorial_author":  # that page has the real command
             (tmp_path / "bin").mkdir()
             write_quick_command(tmp_path / "bin")
         with shell(tmp_path, path=[Path(sys.executable).parent], **settings) as started:
@@ -75,7 +75,7 @@ $ sleep 600
 
 
 def test_steps_are_read() -> None:
-    """Lines that go on, lines to be seen, exit statuses; long blocks where they are asked for."""
+    """Steps have continued lines, expected lines and exit statuses; long blocks are optional."""
     short = [Step("cat <<'END'\none\n\nEND", ("one",)), Step("exit 7", status=7)]
     assert read_steps(PAGE, long=False) == short
     assert read_steps(PAGE, long=True) == [*short, Step("sleep 600")]
@@ -92,7 +92,7 @@ def test_steps_are_read() -> None:
     ],
 )
 def test_what_is_to_be_seen_is_seen(seen: tuple[str, ...], printed: str) -> None:
-    """Anywhere in a line, in order, whatever stands between."""
+    """They may be anywhere in a line, in order, with any text between them."""
     assert not complaint(Step("ask", seen), Done(printed, 0, 0.1))
 
 

@@ -1,9 +1,9 @@
-"""Walks: pages that say what somebody types in the first hour, and what they are to see.
+"""Walks: pages with the commands that a user types in the first hour, and the expected output.
 
-A step is a line of a console block that begins with `$ `; lines that begin with `> ` go on with it.
-The lines below it are to be seen in what it prints, in that order; others may stand between them.
-`…` in a line stands for anything. A last line `[7]` is the exit status, which is 0 otherwise.
-Blocks of ```console long take minutes, or fetch much: only `make first-hour` types them.
+A step is a line of a console block that begins with `$ `; lines that begin with `> ` continue it.
+The lines below it must be in its output, in that order; others may be between them. `…` in a line
+matches any text. A last line `[7]` is the exit status, which is 0 otherwise. Blocks of ```console
+long take minutes, or fetch much: only `make first-hour` types them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TRACEBACK = "Traceback (most recent call last)"
 PATIENCE_WITH_A_STEP = 900.0
 """Seconds: the longest step installs PyTorch or TensorFlow."""
 
-# Steps come by a descriptor of their own, so that no program takes the next one for its input.
+# Steps come through a separate descriptor, so that no program reads the next one as its input.
 LOOP = """
 while IFS= read -r -d '' -u {steps} step; do
     eval "$step" </dev/null {steps}<&-
@@ -40,7 +40,7 @@ done
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is typed, the lines that are to be seen, and the exit status."""
+    """The typed command, the lines that must be seen, and the exit status."""
 
     typed: str
     seen: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a step printed, its exit status, and the seconds that it took."""
+    """A step's output, its exit status, and the seconds that it took."""
 
     printed: str
     status: int
@@ -75,7 +75,7 @@ def read_steps(page: str, *, long: bool) -> list[Step]:
 
 
 def complaint(step: Step, done: Done) -> str:
-    """What of a step is not as the page has it; empty where all is."""
+    """Return the difference between a step and the page, or "" if they agree."""
     if done.status != step.status:
         return f"exit status {done.status}, not {step.status}"
     lines = iter(done.printed.splitlines())
@@ -183,7 +183,7 @@ def shell(folder: Path, *, path: Sequence[Path] = (), **environment: str) -> Ite
 
 
 def _is_ours(name: str) -> bool:
-    """Whether a variable is set by whoever runs the tests, and would not be by a newcomer."""
+    """Return True for a variable that developers set and a newcomer would not have."""
     return name.startswith(("COHORT_", "VIRTUAL_ENV", "PYTEST_", "PYTHON", "MAKE"))
 
 

@@ -1,4 +1,4 @@
-"""A server of one connection, without a socket, whose data plane replies when the test says so."""
+"""A server of one connection, without a socket, whose data plane replies on the test's command."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.waiting import iterations
 
 
 class FakeTransport(asyncio.Transport):
-    """Keeps what is written; `unsent` stands for what the caller did not read yet."""
+    """Keeps written bytes; `unsent` is the number of bytes that the caller has not read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class FakeTransport(asyncio.Transport):
         self.unsent = 0
         self.socket: socket.socket | None = None
 
-    # Methods rather than attributes: mypy takes an attribute for what it was last asserted to be.
+    # Methods rather than attributes: mypy assumes that an attribute keeps its last asserted value.
 
     def reads(self) -> bool:
         return self._reading
@@ -137,9 +137,9 @@ class FakeLease:
 
 @dataclass
 class FakePlane:
-    """Takes every request and answers none by itself.
+    """Accepts every request and answers only on command.
 
-    sticky: Where the rollout's key is; default None: there is no rollout.
+    sticky: The rollout's sticky key; None (the default) without a rollout.
     keys: The keys of requests so far.
     """
 
@@ -169,7 +169,7 @@ class FakePlane:
             self.keys.append(context.key_of(self.sticky, parameters))
         return FakeLease(self.waiting)
 
-    def seen_by(self, models: frozenset[str] | None) -> FakePlane:
+    def limited_to(self, models: frozenset[str] | None) -> FakePlane:
         return self
 
     def refused(self, model: str | None, error: CohortError) -> None:
@@ -245,11 +245,11 @@ class FakeServer:
         self.protocol.connection_lost(None)
 
     def sweep(self, after: float) -> None:
-        """What the sweep would do `after` so many seconds."""
+        """Run the sweep as of `after` seconds from now."""
         self.protocol.close_if_idle(asyncio.get_running_loop().time() + after)
 
     async def answer_all(self) -> None:
-        """Answer in turn until nobody waits any more."""
+        """Answer in turn until no request waits."""
         while True:
             await iterations()
             open_ones = [lease for lease in self.plane.waiting if lease.reply is not None]

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def resolved(document: dict[str, Any], schema: Any) -> Any:
-    """A schema with what it refers to in the place of each reference."""
+    """Return a schema with its references resolved."""
     if isinstance(schema, list):
         return [resolved(document, one) for one in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""Who may load and unload."""
+"""Permission to load and unload models."""
 
 from __future__ import annotations
 
@@ -86,6 +86,6 @@ async def test_others_do_not_get_through(
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("sent", ["Bearer open-sesame", "bearer  open-sesame "])
 async def test_the_token_lets_through(app_of: AppOf, route: str, sent: str) -> None:
-    """To hear that there is no such model."""
+    """The answer is that there is no such model."""
     answer = await post(app_of("open-sesame"), route, {"authorization": sent})
     assert answer.json()["code"] in {"ModelNotFound", "NotReady"}

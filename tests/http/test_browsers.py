@@ -55,7 +55,7 @@ def browser(server: Cohort) -> Iterator[httpx.Client]:
 
 
 def asked(method: str, headers: str) -> dict[str, str]:
-    """What a browser says before a request of a page."""
+    """Return the headers of a browser's preflight for a request of a page."""
     return {
         "access-control-request-method": method,
         "access-control-request-headers": headers,
@@ -67,7 +67,7 @@ def asked(method: str, headers: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("path", [*CALLS, "/models", "/v2/repository/index"])
 def test_a_browser_may_ask_before_it_has_a_key(browser: httpx.Client, path: str) -> None:
-    """The preflight carries none; it is told that keys, in either header, may be sent."""
+    """A preflight has no key; its answer allows keys in either header."""
     told = browser.options(path, headers=asked("POST", "authorization,content-type,x-api-key"))
     assert told.status_code == 200
     assert told.headers["access-control-allow-origin"] == PAGE
@@ -78,7 +78,7 @@ def test_a_browser_may_ask_before_it_has_a_key(browser: httpx.Client, path: str)
 
 
 def test_a_browser_that_asks_about_private_networks_is_told_nothing(browser: httpx.Client) -> None:
-    """Neither yes nor no: the rest of its question is answered."""
+    """The answer neither allows nor denies them; the rest of the preflight is answered."""
     network = {"access-control-request-private-network": "true"}
     told = browser.options("/predict", headers=asked("POST", "x-api-key") | network)
     assert told.status_code == 200
@@ -86,7 +86,7 @@ def test_a_browser_that_asks_about_private_networks_is_told_nothing(browser: htt
 
 
 def test_a_page_of_another_origin_is_refused_before(server: Cohort) -> None:
-    """In the form of every error, and without a header that would let the browser go on."""
+    """It gets an error like all others, and no header that would let the browser continue."""
     headers = {"origin": OTHER, **asked("POST", "x-api-key")}
     told = httpx.options(f"{server.url}/predict", headers=headers)
     assert (told.status_code, told.json()["code"]) == (403, "Forbidden")
@@ -95,7 +95,7 @@ def test_a_page_of_another_origin_is_refused_before(server: Cohort) -> None:
 
 @pytest.mark.parametrize("path", CALLS)
 def test_a_page_is_answered_as_anybody(browser: httpx.Client, path: str) -> None:
-    """With the same outputs, from FastAPI in place of the fast path, and headers to read it by."""
+    """FastAPI gives the fast path's outputs, with headers that let the page read them."""
     key = {"x-api-key": KEY}
     answers = [
         browser.post(path, json=CALLS[path], headers=key),
@@ -112,7 +112,7 @@ def test_a_page_is_answered_as_anybody(browser: httpx.Client, path: str) -> None
 
 
 def test_a_page_can_read_every_error(browser: httpx.Client) -> None:
-    """Without these headers a script is told of a network error, and nothing else."""
+    """Without these headers a script gets only a network error."""
     key = {"authorization": f"Bearer {KEY}"}
     refused = {
         401: browser.post("/models/iris/predict", json=ROW),
@@ -132,7 +132,7 @@ def test_a_page_can_read_every_error(browser: httpx.Client) -> None:
 
 
 async def test_a_page_can_read_of_a_bug(tmp_path: Path) -> None:
-    """An error that nobody expected is answered inside of what adds the headers."""
+    """An unexpected error is answered inside the middleware that adds the headers."""
     app = application(tmp_path, cors_origins="*")
 
     @app.get("/bug")
@@ -159,7 +159,7 @@ async def test_any_page_may_call_without_what_a_browser_adds(tmp_path: Path) -> 
 
 
 def test_without_the_setting_no_page_may_call(bundled: Cohort) -> None:
-    """Nothing is added, and a preflight is refused as any other method, with the setting."""
+    """No header is added, and a preflight gets 405 with the name of the setting."""
     before = answered_fast(bundled)
     response = httpx.post(f"{bundled.url}/models/iris/predict", json=ROW, headers={"origin": PAGE})
     assert response.status_code == 200
@@ -210,7 +210,7 @@ def client_of(app: FastAPI) -> httpx.AsyncClient:
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_people_are_led_to_the_page(server: Cohort, method: str) -> None:
-    """Whoever accepts HTML, as browsers say they do; no key is asked for."""
+    """A client that accepts HTML, as browsers do, is redirected without a key."""
     accept = {"accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
     response = httpx.request(method, f"{server.url}/", headers=accept)
     assert (response.status_code, response.headers["location"]) == (307, "./playground")
@@ -219,7 +219,7 @@ def test_people_are_led_to_the_page(server: Cohort, method: str) -> None:
 
 @pytest.mark.parametrize("accept", ["*/*", "", "application/json", "text/html;q=0, */*"])
 def test_programs_are_told_that_it_is_alive(server: Cohort, accept: str) -> None:
-    """As KServe's V1 live check reads it; the version is in /openapi.json, too."""
+    """KServe's V1 live check accepts it; /openapi.json has the same version."""
     told = httpx.get(f"{server.url}/", headers={"accept": accept}).raise_for_status().json()
     version = httpx.get(f"{server.url}/openapi.json").json()["info"]["version"]
     assert told == {"status": "alive", "name": "cohort", "version": version}
@@ -235,7 +235,7 @@ def test_what_is_not_asked_for_is_not_html(accept: str) -> None:
 
 
 def test_a_page_runs_only_what_is_its_own(server: Cohort) -> None:
-    """Its script by its digest, what it loads from here, and in nobody's frame."""
+    """The policy allows its script by digest and files from here, and no frames."""
     page = httpx.get(f"{server.url}/docs").raise_for_status()
     policy = dict(one.strip().split(" ", 1) for one in page.headers[CSP].split(";"))
     (script,) = re.findall(r"<script>(.*?)</script>", page.text, re.DOTALL)
@@ -250,7 +250,7 @@ CSP = "content-security-policy"
 
 @pytest.mark.parametrize("path", ["/", "/health", "/openapi.json", "/nothing", "/metrics"])
 def test_what_is_no_page_is_run_by_no_browser(bundled: Cohort, path: str) -> None:
-    """Documents and errors alike."""
+    """The headers are on documents and errors alike."""
     headers = httpx.get(bundled.url + path).headers
     assert headers[CSP] == "default-src 'none'; frame-ancestors 'none'"
     assert headers["x-content-type-options"] == "nosniff"
@@ -258,7 +258,7 @@ def test_what_is_no_page_is_run_by_no_browser(bundled: Cohort, path: str) -> Non
 
 @pytest.mark.parametrize("body", [ROW, {"inputs": 1}])
 def test_answers_of_the_fast_path_are_what_they_say(bundled: Cohort, body: object) -> None:
-    """Predictions and refusals."""
+    """Predictions and refusals have the header as well."""
     answer = httpx.post(f"{bundled.url}/models/iris/predict", json=body)
     assert answer.headers["x-content-type-options"] == "nosniff"
 
@@ -267,7 +267,7 @@ def test_answers_of_the_fast_path_are_what_they_say(bundled: Cohort, body: objec
 
 
 def test_head_is_answered_wherever_get_is(bundled: Cohort) -> None:
-    """With the status and the headers of GET, and no body, on one connection."""
+    """HEAD has the status and headers of GET, and no body, on one connection."""
     names = {"model": "iris", "version": "1", "region": "r"}
     with httpx.Client(base_url=bundled.url) as client:
         document = client.get("/openapi.json").json()
@@ -305,7 +305,7 @@ def test_who_takes_another_method_is_named(bundled: Cohort) -> None:
 
 @pytest.mark.parametrize("path", ["/v2", "/health/ready", "/models", "/v2/models/iris"])
 def test_a_slash_at_the_end_changes_nothing(bundled: Cohort, path: str) -> None:
-    """No redirect, which would go to whatever the Host header says."""
+    """There is no redirect, which would go to the address in the Host header."""
     plain, slash = (httpx.get(bundled.url + one) for one in (path, f"{path}/"))
     assert slash.status_code == 200
     assert slash.content == plain.content
@@ -360,6 +360,6 @@ def test_a_name_may_be_escaped(bundled: Cohort, path: str) -> None:
     ],
 )
 def test_what_a_proxy_may_guard_is_not_escaped(bundled: Cohort, path: str) -> None:
-    """Nor is a slash, or a step up: a proxy may not know them for what they are."""
+    """An escaped slash or step up is not decoded, since a proxy may not recognise it."""
     answer = exchange(bundled.url, [request(path, ROW)])[0]
     assert answer.status in {401, 403, 404, 405}

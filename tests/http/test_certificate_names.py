@@ -1,4 +1,4 @@
-"""Who a client certificate names: the same over HTTP and over gRPC."""
+"""The names in a client certificate: equal over HTTP and over gRPC."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CA = trustme.CA()
 
 
 def peer_certificate(certificate: bytes, key: bytes, folder: Path) -> Mapping[str, object] | None:
-    """What a server's `getpeercert` gives of a client with this certificate."""
+    """Return `getpeercert` of a server for a client with this certificate."""
     client, server = (
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER),
@@ -89,7 +89,7 @@ def test_names_are_the_same_over_both(
 
 
 def test_without_a_certificate_there_are_no_names() -> None:
-    """Which differs from one that names nobody, as does one that cannot be read."""
+    """No certificate differs from one without names, and from one that cannot be read."""
     assert certificate_names(None) is None
     assert certificate_names({}) is None
     assert names_in_pem(b"-----BEGIN CERTIFICATE-----\n") == frozenset()

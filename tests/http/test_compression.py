@@ -20,7 +20,7 @@ TEXT = b"0123456789" * 20_000
 
 
 def plenty(count: int) -> None:
-    """There is always room for `count` bytes more."""
+    """Accept `count` more bytes."""
 
 
 def bare_deflate(text: bytes) -> bytes:
@@ -41,7 +41,7 @@ def bare_deflate(text: bytes) -> bytes:
     ],
 )
 async def test_a_body_comes_out_as_it_was(encoding: str | None, body: bytes) -> None:
-    """Whatever its coding, also the two that go by the name of deflate."""
+    """Each coding is unpacked, also both formats called deflate."""
     assert await decompress(encoding, body, LIMIT, plenty) == TEXT
 
 
@@ -50,7 +50,7 @@ async def test_a_body_comes_out_as_it_was(encoding: str | None, body: bytes) -> 
     [0, 1, *(DECOMPRESS_AT_ONCE + step for step in (-1, 0, 1)), LIMIT - 1, LIMIT],
 )
 async def test_any_size_up_to_the_limit_comes_out(size: int) -> None:
-    """On the loop or beside it."""
+    """It is unpacked on the event loop or on a thread."""
     assert await decompress("gzip", gzip.compress(bytes(size)), LIMIT, plenty) == bytes(size)
 
 
@@ -58,7 +58,7 @@ async def test_any_size_up_to_the_limit_comes_out(size: int) -> None:
 @pytest.mark.parametrize("factor", [1, 50])
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 async def test_a_bomb_is_too_large(limit: int, factor: int, encoding: str) -> None:
-    """However little of it there is before it is unpacked, which it is not beyond the limit."""
+    """It is refused however small its packed form is, and is not unpacked beyond the limit."""
     bomb = (gzip if encoding == "gzip" else zlib).compress(bytes(factor * LIMIT + 1))
     assert len(bomb) < LIMIT
     tracemalloc.start()
@@ -69,7 +69,7 @@ async def test_a_bomb_is_too_large(limit: int, factor: int, encoding: str) -> No
     finally:
         tracemalloc.stop()
     if factor == 50:
-        assert peak < 20 * LIMIT  # of 50 that would come out
+        assert peak < 20 * LIMIT  # the whole output would be 50 times the limit
 
 
 @pytest.mark.parametrize(
@@ -80,19 +80,19 @@ async def test_a_bomb_is_too_large(limit: int, factor: int, encoding: str) -> No
         ("deflate", gzip.compress(TEXT), "is not the deflate"),
         ("gzip", gzip.compress(TEXT)[:-1], "ends within"),
         ("gzip", gzip.compress(TEXT)[:-8] + bytes(8), "is not the gzip"),
-        ("gzip", gzip.compress(TEXT) + b"x", "goes on after"),
-        ("gzip", gzip.compress(TEXT) * 2, "goes on after"),
+        ("gzip", gzip.compress(TEXT) + b"x", "continues after"),
+        ("gzip", gzip.compress(TEXT) * 2, "continues after"),
     ],
 )
 async def test_a_broken_body_is_told(encoding: str, body: bytes, says: str) -> None:
-    """Cut short, damaged, or with something behind it."""
+    """It may be cut short, damaged, or followed by other bytes."""
     with pytest.raises(InvalidInput, match=says):
         await decompress(encoding, body, LIMIT, plenty)
 
 
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "*", ""])
 async def test_other_codings_are_named(encoding: str) -> None:
-    """What nobody can read is refused before it is looked at; no coding at all is none."""
+    """An unknown coding is refused before the body is read; an empty one means no coding."""
     if not encoding:
         assert await decompress(encoding, TEXT, LIMIT, plenty) == TEXT
         return
@@ -156,18 +156,18 @@ def test_what_is_kept_as_gzip_is_sent_so_where_that_is_allowed(accept: str, acce
 
 
 def unzipped(body: bytes) -> bytes:
-    """What was in a gzip."""
+    """Return the content of a gzip."""
     return gzip.decompress(body)
 
 
 def inflated(body: bytes) -> bytes:
-    """What was in zlib's frame."""
+    """Return the content of a zlib frame."""
     return zlib.decompress(body)
 
 
 @pytest.mark.parametrize("size", [COMPRESS_AT_ONCE, COMPRESS_AT_ONCE + 1])
 async def test_a_large_answer_is_compressed_beside_the_loop(size: int) -> None:
-    """To the same as a small one."""
+    """It unpacks to the same bytes."""
     body, _ = await compress("gzip", bytes(size))
     assert gzip.decompress(body) == bytes(size)
 

@@ -40,7 +40,7 @@ IRIS = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}
             {"input": [5.1, 3.5]},
             400,
             "InvalidInput",
-            "takes shape [N, 4], got [2]; is it one row? Wrap it in a list: [[5.1, 3.5]]",
+            "must have shape [N, 4], got [2]; is it one row? Wrap it in a list: [[5.1, 3.5]]",
         ),
         (
             "POST",
@@ -56,7 +56,7 @@ IRIS = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}
             {"input": 5.1},
             400,
             "InvalidInput",
-            "takes shape [N, 4], got []",
+            "must have shape [N, 4], got []",
         ),
         (
             "POST",
@@ -130,7 +130,7 @@ IRIS = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}
 def test_every_error_has_one_form(
     bundled: Cohort, method: str, path: str, body: Any, status: int, code: str, says: str
 ) -> None:
-    """The status of the table, the code, and a sentence that says what is wrong."""
+    """It has the status of the table, the code, and a sentence that states the mistake."""
     content = body if isinstance(body, str) else json.dumps(body) if body is not None else None
     answer = httpx.request(method, bundled.url + path, content=content)
     told = answer.json()

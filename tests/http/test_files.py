@@ -53,7 +53,7 @@ OTHER = png(PIXELS[::-1])
 
 
 def npy(array: NDArray[Any]) -> bytes:
-    """What numpy.save writes."""
+    """Return the bytes that numpy.save writes."""
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
@@ -114,7 +114,7 @@ def test_an_image_reaches_a_model_that_decodes_it(client: httpx.Client) -> None:
 
 
 def test_its_decoder_is_warned_of(server: Cohort) -> None:
-    """At load, with the reports of its crashes."""
+    """A warning at load names the reports of its crashes."""
     (line,) = [line for line in server.logged.splitlines() if "callers can end" in line]
     assert json.loads(line)["model"] == "image"
     assert "DecodeImage" in line
@@ -122,7 +122,7 @@ def test_its_decoder_is_warned_of(server: Cohort) -> None:
 
 
 def test_an_image_in_base64_reaches_it_too(client: httpx.Client) -> None:
-    """As TensorFlow Serving's clients write bytes in JSON."""
+    """TensorFlow Serving's clients write bytes in JSON so."""
     sent = {"input": {"b64": b64encode(IMAGE).decode()}}
     answer = client.post("/models/image/predict", json=sent)
     assert prediction(answer) == PIXELS[..., ::-1].tolist()
@@ -130,14 +130,14 @@ def test_an_image_in_base64_reaches_it_too(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize("media", ["image/png", "application/octet-stream", "audio/wav", "x/y"])
 def test_a_body_is_one_element_of_bytes(client: httpx.Client, media: str) -> None:
-    """Whatever it is a file of: the model gets the bytes as they were sent."""
+    """The model gets the bytes as they were sent, for any type of file."""
     assert prediction(send(client, "known", IMAGE, media)) == [True]
     assert prediction(send(client, "known", IMAGE + b"\0", media)) == [False]
 
 
 @pytest.mark.parametrize("path", ["", "/versions/1"])
 def test_a_version_may_be_named(client: httpx.Client, path: str) -> None:
-    """In the path, as for JSON."""
+    """The path names it, as for JSON."""
     answer = client.post(
         f"/models/known{path}/predict", content=IMAGE, headers={"content-type": "image/png"}
     )
@@ -145,7 +145,7 @@ def test_a_version_may_be_named(client: httpx.Client, path: str) -> None:
 
 
 def test_the_query_says_what_a_file_cannot(client: httpx.Client) -> None:
-    """The model, the version, the outputs, an id and a limit."""
+    """It has the model, the version, the outputs, an id and a limit."""
     answer = client.post(
         "/predict?model=known&version=1&id=a1&outputs=y&timeout_ms=600000",
         content=IMAGE,
@@ -166,7 +166,7 @@ def test_the_query_says_what_a_file_cannot(client: httpx.Client) -> None:
 
 
 def test_the_query_holds_for_json_too(client: httpx.Client) -> None:
-    """And must not say otherwise than the body."""
+    """The query must not contradict the body."""
     body = {"inputs": {"x": ROWS.tolist()}}
     answer = client.post("/predict?model=same", json=body)
     assert answer.json()["outputs"] == {"y": ROWS.tolist()}
@@ -176,20 +176,20 @@ def test_the_query_holds_for_json_too(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"a", b"\xff\0"])
 def test_any_bytes_are_taken(client: httpx.Client, body: bytes) -> None:
-    """None at all, text, and what is no text and ends in a zero."""
+    """They may be empty, text, or binary with a zero at the end."""
     assert prediction(send(client, "known", body, "image/png")) == [False]
 
 
 def test_others_say_what_they_take_and_how_to_send_it(client: httpx.Client) -> None:
-    """Where an image is sent to a model of numbers."""
+    """An image sent to a model of numbers is refused so."""
     said = refusal(send(client, "mlp", IMAGE, "image/png"), 415)
-    assert said.startswith("input 'x' takes FP32 [N, 4], not a file of 'image/png': send JSON")
+    assert said.startswith("input 'x' must be FP32 [N, 4], not a file of 'image/png'. Send JSON")
     for way in (NPY, "Inference-Header-Content-Length: 0", "decode"):
         assert way in said
 
 
 def test_one_file_does_not_reach_several_inputs(client: httpx.Client) -> None:
-    """The way to send them is told."""
+    """The error names the way to send them."""
     said = refusal(send(client, "pair", npy(ROWS), NPY))
     assert "'a', 'b': send multipart/form-data" in said
 
@@ -198,7 +198,7 @@ def test_one_file_does_not_reach_several_inputs(client: httpx.Client) -> None:
 
 
 def test_every_api_takes_bytes_that_are_no_text(client: httpx.Client) -> None:
-    """Base64 in JSON, V1's rows, and V2's binary tensors; also two of one length at once."""
+    """Base64 in JSON, V1's rows and V2's binary tensors carry them, also two of one length."""
     text = {"b64": b64encode(IMAGE).decode()}
     assert len(IMAGE) == len(OTHER)
     simple = client.post("/models/known/predict", json={"input": [text, text]})
@@ -219,14 +219,14 @@ def test_every_api_takes_bytes_that_are_no_text(client: httpx.Client) -> None:
 
 
 def test_bytes_of_two_lengths_are_sent_one_by_one(client: httpx.Client) -> None:
-    """The runtime takes them only so, and the error says it."""
+    """The runtime cannot hold them in one array, and the error states what to do."""
     rows = [{"b64": b64encode(one).decode()} for one in (IMAGE, IMAGE + b"\0")]
     said = refusal(client.post("/models/known/predict", json={"input": rows}))
-    assert "send each in a request of its own" in said
+    assert "send each in a separate request" in said
 
 
 def test_bytes_that_a_model_gives_back_must_be_text(client: httpx.Client) -> None:
-    """The runtime gives no other; the error says whose bytes they are."""
+    """The runtime returns nothing else; the error states that the output is at fault."""
     assert "output" in refusal(send(client, "text", b"\xff", "image/png"))
     assert prediction(send(client, "text", "žluť".encode(), "image/png")) == ["žluť"]
 
@@ -240,26 +240,26 @@ def test_bytes_that_a_model_gives_back_must_be_text(client: httpx.Client) -> Non
     ids=["plain", "fortran", "big-endian", "no rows", "both"],
 )
 def test_a_saved_array_is_an_input(client: httpx.Client, array: NDArray[Any]) -> None:
-    """In any byte order and memory order."""
+    """Any byte order and memory order is read."""
     assert prediction(send(client, "same", npy(array), NPY)) == array.tolist()
 
 
 def test_a_large_array_is_read_beside_the_loop(client: httpx.Client) -> None:
-    """To the same numbers."""
+    """It has the same numbers."""
     large = np.asfortranarray(np.arange(160_000, dtype=">f4").reshape(-1, 4))
     answer = send(client, "same", npy(large), NPY, accept=NPY)
     assert np.array_equal(np.load(io.BytesIO(answer.content)), large)
 
 
 def test_text_may_be_saved_too(client: httpx.Client) -> None:
-    """As numpy's strings or bytes."""
+    """numpy's strings and bytes are read."""
     for words in (np.array(["cat", "žluť", ""]), np.array([b"cat", b"", b"a b"])):
         expected = [one if isinstance(one, str) else one.decode() for one in words.tolist()]
         assert prediction(send(client, "text", npy(words), NPY)) == expected
 
 
 def test_an_array_is_answered_by_one_where_asked(client: httpx.Client) -> None:
-    """For JSON, too; the version is in a header."""
+    """JSON requests get one as well; the version is in a header."""
     for body, media in ((npy(ROWS), NPY), (json.dumps({"input": ROWS.tolist()}).encode(), "")):
         for _ in range(3):  # the first is not coalesced
             answer = send(client, "same", body, media, accept=NPY)
@@ -269,7 +269,7 @@ def test_an_array_is_answered_by_one_where_asked(client: httpx.Client) -> None:
 
 
 def test_only_one_output_of_numbers_is_answered_so(client: httpx.Client) -> None:
-    """Another must be chosen, or is no array."""
+    """With several outputs one must be chosen; text is not an array."""
     files = {name: (f"{name}.npy", npy(ROWS[:, :2])) for name in ("a", "b")}
     asked = {"accept": NPY}
     said = refusal(client.post("/models/pair/predict", files=files, headers=asked))
@@ -282,18 +282,21 @@ def test_only_one_output_of_numbers_is_answered_so(client: httpx.Client) -> None
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        (npy(ROWS.astype("f8")), "input 'x' takes FP32, got FP64; save it with .astype('float32')"),
-        (npy(ROWS[:, :3]), "takes shape [N, 4], got [2, 3]"),
+        (
+            npy(ROWS.astype("f8")),
+            "input 'x' must be FP32, got FP64; save it with .astype('float32')",
+        ),
+        (npy(ROWS[:, :3]), "must have shape [N, 4], got [2, 3]"),
         (npy(np.array([{}], object)), "pickled objects, which are never loaded"),
         (npy(np.zeros(2, [("a", "f4"), ("b", "f4")])), "has fields (a structured array)"),
-        (npy(np.zeros(2, "M8[s]")), "is of '<M8[s]', which no input is"),
+        (npy(np.zeros(2, "M8[s]")), "is of '<M8[s]', which no input can be"),
         (npy(ROWS)[:-1], "is 32 bytes, but 31 follow"),
         (npy(ROWS) + b"\0", "is 32 bytes, but 33 follow"),
         (b"{}", "does not begin as numpy.save does"),
     ],
 )
 def test_an_array_that_does_not_fit_is_told(client: httpx.Client, body: bytes, says: str) -> None:
-    """Its datatype, shape, size or kind."""
+    """The error names its datatype, shape, size or kind."""
     assert says in refusal(send(client, "same", body, NPY))
 
 
@@ -306,7 +309,7 @@ def form(client: httpx.Client, model: str, files: Sequence[tuple[str, Any]]) -> 
 
 
 def test_the_parts_of_a_form_are_inputs_by_name(client: httpx.Client) -> None:
-    """Files and values side by side; answered by name."""
+    """Files and values may be mixed, and outputs are answered by name."""
     answer = form(
         client, "pair", [("a", ("a.npy", npy(ROWS[:, :2]))), ("b", (None, "[[1, 1], [2, 2]]"))]
     )
@@ -315,7 +318,7 @@ def test_the_parts_of_a_form_are_inputs_by_name(client: httpx.Client) -> None:
 
 
 def test_parts_of_one_name_are_rows(client: httpx.Client) -> None:
-    """Of files, of text, and of numbers."""
+    """Files, text and numbers become rows."""
     images = [("x", ("a.png", one, "image/png")) for one in (IMAGE, OTHER)]
     assert form(client, "known", images).json()["outputs"] == {"y": [True, True]}
     words = [("x", (None, word)) for word in ("cat", "a longer one")]
@@ -325,7 +328,7 @@ def test_parts_of_one_name_are_rows(client: httpx.Client) -> None:
 
 
 def test_a_form_of_one_image(client: httpx.Client) -> None:
-    """As `curl -F` sends it."""
+    """`curl -F` sends such a form."""
     answer = form(client, "image", [("image", ("a.png", IMAGE, "image/png"))])
     assert answer.json()["outputs"]["pixels"] == PIXELS[..., ::-1].tolist()
 
@@ -337,22 +340,27 @@ def test_a_form_of_one_image(client: httpx.Client) -> None:
         ("same", [("y", (None, "[[1, 2, 3, 4]]"))], 400, "input 'y' not found"),
         ("same", [("x", (None, "[[1, 2,"))], 400, "part 'x': the body is not valid JSON"),
         ("same", [("x", ("a.npy", b"no"))], 400, "part 'x': the body is not a .npy file"),
-        ("same", [("x", ("a.npy", npy(ROWS)))] * 2, 400, "takes one .npy file"),
+        ("same", [("x", ("a.npy", npy(ROWS)))] * 2, 400, "must be one .npy file"),
         ("same", [("x", ("a.png", IMAGE, "image/png"))], 415, "not a file of 'image/png'"),
-        ("image", [("image", ("a.png", IMAGE, "image/png"))] * 2, 400, "one file a request, got 2"),
+        (
+            "image",
+            [("image", ("a.png", IMAGE, "image/png"))] * 2,
+            400,
+            "one file per request, got 2",
+        ),
     ],
 )
 def test_a_form_that_does_not_fit_is_told(
     client: httpx.Client, model: str, files: Any, status: int, says: str
 ) -> None:
-    """With the part that is wrong."""
+    """The error names the wrong part."""
     assert says in refusal(form(client, model, files), status)
 
 
 @pytest.mark.parametrize(
     ("media", "body", "says"),
     [
-        ("multipart/form-data", b"", "names no boundary; leave the header out"),
+        ("multipart/form-data", b"", "has no boundary; omit the header"),
         ("multipart/form-data; boundary=b", b"", "ends before its last boundary"),
         ("multipart/form-data; boundary=b", b"--b\r\n\r\n", "ends before its last boundary"),
         (
@@ -364,7 +372,7 @@ def test_a_form_that_does_not_fit_is_told(
     ],
 )
 def test_a_broken_form_is_told(client: httpx.Client, media: str, body: bytes, says: str) -> None:
-    """Without a boundary, an end or names."""
+    """A form without a boundary, an end or names is refused."""
     assert says in refusal(send(client, "known", body, media))
 
 
@@ -374,7 +382,7 @@ def test_csv_is_told_its_route(client: httpx.Client) -> None:
 
 
 def test_the_document_says_which_files_each_model_takes(client: httpx.Client) -> None:
-    """Forms for all, arrays for those with one input, files for those that take bytes."""
+    """All have forms, those with one input have arrays, and those of bytes have files."""
     paths = client.get("/openapi.json").json()["paths"]
     for model, array, file in (
         ("pair", False, False),
@@ -402,7 +410,7 @@ def test_the_document_says_which_files_each_model_takes(client: httpx.Client) ->
     ],
 )
 def test_a_packed_body_is_unpacked(client: httpx.Client, path: str, body: Any) -> None:
-    """By every form of the simple API, and V1's."""
+    """Every form of the simple API and V1 unpacks it."""
     plain = client.post(path, json=body).json()
     packed = gzip.compress(json.dumps(body).encode())
     answer = client.post(path, content=packed, headers={"content-encoding": "gzip"})
@@ -412,7 +420,7 @@ def test_a_packed_body_is_unpacked(client: httpx.Client, path: str, body: Any) -
 
 
 def test_files_may_be_packed_and_answers_are_where_asked(client: httpx.Client) -> None:
-    """An array in, a long one out."""
+    """An array goes in and a long one comes out."""
     large = np.zeros((4000, 4), "f4")
     answer = send(
         client, "same", gzip.compress(npy(large)), NPY,
@@ -431,7 +439,7 @@ def test_a_packed_body_is_bounded_by_what_it_unpacks_to(client: httpx.Client) ->
 
 
 def test_what_was_refused_is_counted(server: Cohort, client: httpx.Client) -> None:
-    """As for JSON: by model and code."""
+    """Refusals count by model and code, as for JSON."""
     labels = {"model": "mlp", "code": "UnsupportedMedia"}
     before = Scrape(server.url).value("model_inference_total", **labels)
     send(client, "mlp", IMAGE, "image/png")

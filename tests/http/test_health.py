@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cohort.scheduling import Trouble
+from cohort.scheduling import Fault
 from tests.engines import ControlledEngine, make_entry, make_registry
 from tests.fakes import make_metrics
 from tests.http.clients import client_of
@@ -15,7 +15,7 @@ READY = {"m": [make_entry(1, ControlledEngine())]}
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 async def test_a_ready_process_answers_200(method: str) -> None:
-    """To GET and HEAD alike: some load balancers check with HEAD."""
+    """GET and HEAD are answered alike, since some load balancers check with HEAD."""
     async with client_of(make_control_plane(make_registry(READY), make_metrics())) as client:
         for path in ("/health", "/health/live", "/health/ready"):
             assert (await client.request(method, path)).status_code == 200
@@ -24,9 +24,9 @@ async def test_a_ready_process_answers_200(method: str) -> None:
 
 @pytest.mark.parametrize("lasting", [False, True])
 async def test_a_process_in_trouble_is_not_ready_and_may_be_live(lasting: bool) -> None:
-    """Live says 503 only where a restart mends it; both with the reason, under both prefixes."""
-    trouble = Trouble("device_lost", "cuda:0 failed", lasting=lasting)
-    plane = make_control_plane(make_registry(READY), make_metrics(), troubles=lambda: [trouble])
+    """Live is 503 only if a restart helps; both have the reason, under both prefixes."""
+    fault = Fault("device_lost", "cuda:0 failed", lasting=lasting)
+    plane = make_control_plane(make_registry(READY), make_metrics(), faults=lambda: [fault])
     async with client_of(plane) as client:
         for prefix in ("", "/v2"):
             ready = await client.get(f"{prefix}/health/ready")

@@ -107,7 +107,7 @@ def test_each_form_of_mlflow_reaches_a_model_of_features(client: httpx.Client, b
 def test_columns_are_the_inputs_of_their_names(
     client: httpx.Client, model: str, order: int
 ) -> None:
-    """In any order, of shape [N, 1] or [N]; several outputs are answered row by row."""
+    """They may have any order, and shape [N, 1] or [N]; several outputs are answered row by row."""
     names = COLUMNS[::order]
     data = [row[::order] for row in PEOPLE]
     for body in (
@@ -121,7 +121,7 @@ def test_columns_are_the_inputs_of_their_names(
 
 
 def test_a_column_of_lists_is_an_input_of_rows(client: httpx.Client) -> None:
-    """As a frame with an array in each cell."""
+    """The frame has an array in each cell."""
     split = {"columns": ["x"], "data": [[row] for row in ROWS]}
     assert predictions(ask(client, {"dataframe_split": split})) == ROWS
 
@@ -138,13 +138,13 @@ def test_a_column_of_lists_is_an_input_of_rows(client: httpx.Client) -> None:
     ],
 )
 def test_csv_has_names_or_none(client: httpx.Client, text: str, more: str) -> None:
-    """As pandas writes it, and as SageMaker's own algorithms send it."""
+    """pandas writes names, and SageMaker's own algorithms send none."""
     assert predictions(ask_csv(client, text, more=more)) == ROWS
 
 
 @pytest.mark.parametrize("model", ["people", "flat"])
 def test_csv_reaches_inputs_by_name_or_in_order(client: httpx.Client, model: str) -> None:
-    """With names in any order, and without in the model's."""
+    """Named columns may have any order; columns without names have the model's."""
     for text in ('age,name\n41,Ann\n7,"Žofie"\n', "Ann,41\nŽofie,7\n"):
         found = predictions(ask_csv(client, text, model))
         assert [
@@ -153,7 +153,7 @@ def test_csv_reaches_inputs_by_name_or_in_order(client: httpx.Client, model: str
 
 
 def test_a_large_table_is_read_beside_the_loop(client: httpx.Client) -> None:
-    """In each form, to the same numbers."""
+    """Each form gives the same numbers."""
     rows = np.arange(100_000, dtype=float).reshape(-1, 4)
     text = "\n".join(",".join(map(str, row)) for row in rows.tolist())
     named = [dict(zip(NAMES, row, strict=True)) for row in rows.tolist()]
@@ -166,7 +166,7 @@ def test_a_large_table_is_read_beside_the_loop(client: httpx.Client) -> None:
 
 
 def test_csv_is_not_read_on_after_its_time(client: httpx.Client) -> None:
-    """Eight million lines are no rows, as nobody waits to hear."""
+    """Eight million empty lines stop being read when the caller's time ends."""
     answer = client.post(
         "/invocations?timeout_ms=1",
         content=b"\n" * 8_000_000,
@@ -187,21 +187,21 @@ def test_csv_is_not_read_on_after_its_time(client: httpx.Client) -> None:
         ({"dataframe_split": {"columns": NAMES}}, "'data' must be a list of rows, got null"),
         ({"dataframe_split": {"columns": 7, "data": ROWS}}, "'columns' must be a list of names"),
         ({"dataframe_split": {"columns": NAMES, "data": []}}, "at least one row"),
-        ({"dataframe_split": {"columns": NAMES, "data": [[1, 2, 3]]}}, "takes shape [N, 4]"),
+        ({"dataframe_split": {"columns": NAMES, "data": [[1, 2, 3]]}}, "must have shape [N, 4]"),
         ({"dataframe_split": {"data": [7]}}, "the row at [0] must be a list, got 7"),
         ({"dataframe_records": []}, "at least one row"),
         ({"dataframe_records": [[1]]}, "each row must be an object"),
         ({"dataframe_records": [RECORDS[0], {"a": 1}]}, "the row at [1] has no column 'b'"),
         (
             {"dataframe_records": [RECORDS[0], {**RECORDS[0], "e": None}]},
-            "the row at [1] has a column 'e', which the first has not",
+            "the row at [1] has a column 'e', which the first row does not have",
         ),
-        ({"dataframe_records": [{**RECORDS[0], "a": "1"}]}, "takes FP32, got the string"),
+        ({"dataframe_records": [{**RECORDS[0], "a": "1"}]}, "must be FP32, got the string"),
         ({"instances": []}, "'instances' must be a list of rows"),
     ],
 )
 def test_a_body_that_cannot_be_read_is_told(client: httpx.Client, body: Any, says: str) -> None:
-    """With the key, the row or the shape."""
+    """The error names the key, the row or the shape."""
     assert says in refusal(ask(client, body))
 
 
@@ -215,16 +215,16 @@ def test_a_body_that_cannot_be_read_is_told(client: httpx.Client, body: Any, say
         ({"columns": ["name"], "data": [["Ann"]]}, "column 'age' is missing"),
         (
             {"columns": ["name", "age", "age"], "data": [["Ann", 1, 2]]},
-            "the column 'age' is there twice",
+            "the column 'age' is listed twice",
         ),
         ({"columns": COLUMNS, "data": [["Ann", 41], ["Žofie"]]}, "[1] has 1 cells, not 2"),
         ({"columns": COLUMNS, "data": [["Ann", 41], 7]}, "[1] must be a list, got 7"),
-        ({"columns": COLUMNS, "data": [["Ann", 4.5]]}, "'age' takes INT64, got 4.5"),
-        ({"data": [["Ann", 41, 0]]}, "has 3 columns, and the model 2 inputs"),
+        ({"columns": COLUMNS, "data": [["Ann", 4.5]]}, "'age' must be INT64, got 4.5"),
+        ({"data": [["Ann", 41, 0]]}, "has 3 columns, but the model has 2 inputs"),
     ],
 )
 def test_a_table_that_does_not_fit_is_told(client: httpx.Client, body: Any, says: str) -> None:
-    """With the column or the row."""
+    """The error names the column or the row."""
     assert says in refusal(ask(client, {"dataframe_split": body}, "people"))
 
 
@@ -232,17 +232,17 @@ def test_a_table_that_does_not_fit_is_told(client: httpx.Client, body: Any, says
     ("text", "model", "says"),
     [
         ("", "", "the CSV has no rows"),
-        ("a,b,c,d\n", "", "no rows but the names"),
-        ("1,2,3\n", "", "takes shape [N, 4], got [1, 3]"),
+        ("a,b,c,d\n", "", "column names, but no rows"),
+        ("1,2,3\n", "", "must have shape [N, 4], got [1, 3]"),
         ("1,2,3,4\n1,2,3\n", "", "the row at [1] has 3 cells, not 4"),
-        ("1,2,3,4\n1,x,3,4\n", "", "takes FP32, got 'x' at row 1, column 1"),
-        ("1,2,3,4\n1,1_0,3,4\n", "", "takes FP32, got '1_0' at row 1, column 1"),
+        ("1,2,3,4\n1,x,3,4\n", "", "must be FP32, got 'x' at row 1, column 1"),
+        ("1,2,3,4\n1,1_0,3,4\n", "", "must be FP32, got '1_0' at row 1, column 1"),
         ("1,2,3,1e39\n", "", "which is out of range"),
-        ("1,2.5\n", "whole", "takes INT64, got '2.5' at row 0, column 1"),
-        ("1,1e300\n", "whole", "takes INT64, got '1e300' at row 0, column 1"),
-        ("1,\n", "whole", "takes INT64, got an empty cell at row 0, column 1: send a value"),
-        ("Ann,\n", "people", "takes INT64, got an empty cell at row 0, column 1"),
-        (",41\n", "people", "takes BYTES, got an empty cell at row 0, column 0"),
+        ("1,2.5\n", "whole", "must be INT64, got '2.5' at row 0, column 1"),
+        ("1,1e300\n", "whole", "must be INT64, got '1e300' at row 0, column 1"),
+        ("1,\n", "whole", "must be INT64, got an empty cell at row 0, column 1: send a value"),
+        ("Ann,\n", "people", "must be INT64, got an empty cell at row 0, column 1"),
+        (",41\n", "people", "must be BYTES, got an empty cell at row 0, column 0"),
         ("1,99999999999999999999\n", "whole", "out of range"),
         ("1," + "9" * 200_000, "whole", "field larger than field limit"),
         ("1," + "9" * 1_100_000, "whole", "a line of more than 1048576 characters"),
@@ -251,12 +251,12 @@ def test_a_table_that_does_not_fit_is_told(client: httpx.Client, body: Any, says
 def test_csv_that_does_not_fit_is_told(
     client: httpx.Client, text: str, model: str, says: str
 ) -> None:
-    """With the row and the column."""
+    """The error names the row and the column."""
     assert says in refusal(ask_csv(client, text, model))
 
 
 def test_an_empty_cell_is_no_number(client: httpx.Client) -> None:
-    """Which a model of trees takes, and JSON does not write."""
+    """A model of trees accepts NaN, which JSON cannot express."""
     answer = client.post(
         "/invocations",
         content=b"1,,3,4\n",
@@ -275,13 +275,13 @@ def test_an_empty_cell_is_no_number(client: httpx.Client) -> None:
     ],
 )
 def test_what_a_model_has_a_default_for_may_be_set(client: httpx.Client, body: Any) -> None:
-    """By its name, as on V1."""
+    """Its name sets it, as on V1."""
     factor = 3 if "factor" in str(body) else 2
     assert predictions(ask(client, body, "weighted")) == [[factor, 2 * factor, 3 * factor]]
 
 
 def test_files_are_taken_as_by_predict(client: httpx.Client) -> None:
-    """An array as SageMaker's clients send it, a form, and one element of bytes."""
+    """It accepts an array as SageMaker's clients send it, a form, and one element of bytes."""
     file = io.BytesIO()
     np.save(file, np.array(ROWS, "f4"))
     headers = {"content-type": "application/x-npy"}
@@ -294,20 +294,20 @@ def test_files_are_taken_as_by_predict(client: httpx.Client) -> None:
 
 
 def test_packed_bodies_are_taken(client: httpx.Client) -> None:
-    """As everywhere."""
+    """This endpoint unpacks them as all others do."""
     body = gzip.compress(json.dumps({"inputs": ROWS}).encode())
     answer = client.post("/invocations", content=body, headers={"content-encoding": "gzip"})
     assert predictions(answer) == ROWS
 
 
 def test_ping_says_whether_it_is_ready(client: httpx.Client) -> None:
-    """By its status, for SageMaker; a balancer may ask by HEAD."""
+    """Its status reports it, for SageMaker; a balancer may use HEAD."""
     assert client.get("/ping").status_code == 200
     assert client.head("/ping").status_code == 200
 
 
 def test_refusals_are_counted(server: Cohort, client: httpx.Client) -> None:
-    """By the model that would have answered."""
+    """They count for the model that would have answered."""
     labels = {"model": "features", "code": "InvalidInput"}
     before = Scrape(server.url).value("model_inference_total", **labels)
     ask(client, {})

@@ -31,14 +31,14 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
 
 
 async def in_parts(size: int) -> Any:
-    """A body of so many bytes, without an announced length."""
+    """Yield a body of `size` bytes, without an announced length."""
     for _ in range(size // 100):
         yield b"x" * 100
 
 
 @pytest.mark.parametrize("announced", [True, False])
 async def test_a_body_up_to_the_limit_is_passed_on(announced: bool) -> None:
-    """Whether its length is announced or it comes in chunks."""
+    """Its length may be announced, or it may come in chunks."""
     response = await post(
         BodyLimit(echo, LIMIT, PLENTY), b"x" * LIMIT if announced else in_parts(LIMIT)
     )
@@ -47,7 +47,7 @@ async def test_a_body_up_to_the_limit_is_passed_on(announced: bool) -> None:
 
 @pytest.mark.parametrize("announced", [True, False])
 async def test_a_body_over_the_limit_is_refused_and_its_connection_closed(announced: bool) -> None:
-    """With 413, whether its length is announced or it comes in chunks."""
+    """It gets 413, with an announced length or in chunks."""
     size = LIMIT + 100
     response = await post(
         BodyLimit(echo, LIMIT, PLENTY), b"x" * size if announced else in_parts(size)
@@ -57,14 +57,14 @@ async def test_a_body_over_the_limit_is_refused_and_its_connection_closed(announ
 
 
 async def test_a_content_length_that_is_not_a_number_is_refused() -> None:
-    """With 400: where the body ends is not known."""
+    """It gets 400, since the end of the body is unknown."""
     response = await post(BodyLimit(echo, LIMIT, PLENTY), b"x", {"content-length": "-1"})
     assert (response.status_code, response.json()["code"]) == (400, "InvalidInput")
 
 
 @pytest.mark.parametrize("draining", [True, False])
 async def test_connections_close_only_while_the_process_drains(draining: bool) -> None:
-    """With the response that they are waiting for."""
+    """The response that a caller waits for closes its connection."""
     response = await post(CloseWhenDraining(echo, lambda: draining), b"x")
     assert response.content == b"x"
     assert (response.headers.get("connection") == "close") == draining
@@ -74,7 +74,7 @@ async def test_connections_close_only_while_the_process_drains(draining: bool) -
 def test_a_server_that_refused_a_large_body_serves_on(
     models: Path, tmp_path: Path, announced: bool
 ) -> None:
-    """Whether its length is announced or it comes in chunks."""
+    """Its length may be announced, or it may come in chunks."""
     onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
     big = b" " * (3 * 2**20)
     content: Any = big if announced else (big[at : at + 65536] for at in range(0, len(big), 65536))

@@ -39,7 +39,7 @@ async def test_the_list_has_states_and_a_model_has_its_versions_in_full() -> Non
     [("/models/x", "ModelNotFound"), ("/models/m/versions/9", "VersionNotFound")],
 )
 async def test_an_unknown_model_or_version_is_404(path: str, code: str) -> None:
-    """Each with a code of its own."""
+    """Each has its own code."""
     async with client() as http:
         response = await http.get(path)
         assert (response.status_code, response.json()["code"]) == (404, code)

@@ -1,4 +1,4 @@
-"""What /openapi.json says of the models that are loaded, and /docs shows."""
+"""The contents of /openapi.json for the loaded models, and of /docs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def document(server: Cohort) -> dict[str, Any]:
 
 
 def posts(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every address that takes a body, with what is taken there."""
+    """Yield every address that accepts a body, with its content."""
     for path, item in document["paths"].items():
         if "requestBody" in item.get("post", {}):
             parameters = item["post"].get("parameters", [])
@@ -65,7 +65,7 @@ def posts(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def test_every_example_works(server: Cohort, document: dict[str, Any]) -> None:
-    """Each one is answered with 200 when it is sent as it is, on templated paths, too."""
+    """Each one gets 200 when it is sent unchanged, also on templated paths."""
     sent = 0
     with httpx.Client(base_url=server.url) as client:
         for path, content in posts(document):
@@ -99,7 +99,7 @@ def test_example_responses_are_what_is_answered(server: Cohort, document: dict[s
 
 
 def test_example_responses_have_the_labels_that_are_configured(tmp_path: Path) -> None:
-    """As callers get them who do not ask for any."""
+    """They are the labels in an answer to a plain request."""
     folder = tmp_path / "models/mlp"
     onnx_models.save(onnx_models.mlp(), folder / "1/model.onnx")
     config = """
@@ -152,7 +152,7 @@ def test_the_open_inference_paths_have_them_too(document: dict[str, Any]) -> Non
 
 
 def test_routes_stay_documented_for_any_model(document: dict[str, Any]) -> None:
-    """The templated paths are there beside the models' own, with their parameters."""
+    """The templated paths are next to the models' paths, with their parameters."""
     for path in ("/models/{model}/predict", "/v1/models/{model}/versions/{version}:predict"):
         parameters = document["paths"][path]["post"]["parameters"]
         assert [one["name"] for one in parameters] == re.findall(r"{(\w+)}", path)
@@ -177,14 +177,14 @@ def test_calls_to_copy_work(
 
 
 def run(command: list[str], folder: Path) -> str:
-    """What a program prints that succeeds."""
+    """Return the output of a program that must succeed."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def test_one_model_can_be_described_alone(server: Cohort) -> None:
-    """`?model=` gives its paths and no others', and says so where there is no such model."""
+    """`?model=` gives its paths and no others'; an unknown model gets 404."""
     document = httpx.get(server.url + "/openapi.json?model=iris").raise_for_status().json()
     own = {path.split("/")[2] for path in document["paths"] if path.startswith("/models/")}
     assert own == {"{model}", "iris"}
@@ -199,7 +199,7 @@ def test_operations_have_names_of_their_own(document: dict[str, Any]) -> None:
 
 
 def test_errors_are_documented_as_they_are(document: dict[str, Any]) -> None:
-    """One form for all, no 422 of FastAPI's, and the table that the server answers by."""
+    """All have one form, without FastAPI's 422, and the statuses of the server's table."""
     for item in document["paths"].values():
         for operation in item.values():
             assert "422" not in operation["responses"]
@@ -216,7 +216,7 @@ def test_errors_are_documented_as_they_are(document: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("datatype", DATATYPES, ids=lambda one: str(one.name))
 def test_every_datatype_has_a_schema(datatype: Any) -> None:
-    """Text, booleans, whole numbers in their range, and numbers."""
+    """Text, booleans, whole numbers in their range, and numbers each have one."""
     schema = element(datatype.name)
     kinds = {"text": "string", "bool": "boolean", "int": "integer", "float": "number"}
     assert schema["type"] == kinds[datatype.kind]
@@ -260,7 +260,7 @@ def test_published_examples_come_first(tmp_path: Path) -> None:
 
 
 def test_examples_that_are_no_json_are_left_out(tmp_path: Path) -> None:
-    """A published example with NaN in it takes its own place away, and not the document."""
+    """An example with NaN is left out, and the rest of the document stays."""
     folder = tmp_path / "models/mlp/1"
     onnx_models.save(onnx_models.mlp(), folder / "model.onnx")
     example = Example({"x": np.full((1, 4), np.nan, np.float32)}, {})

@@ -56,18 +56,18 @@ def zeros(spec: TensorSpec, rows: int = 1) -> Arrays:
 
 
 def filled_in(schema: Any) -> int:
-    """How many values Swagger UI makes of a schema without an example."""
+    """Return how many values Swagger UI generates for a schema without an example."""
     if not isinstance(schema, dict):
         return 0
     if schema.get("type") == "array":
         return int(max(1, schema.get("minItems", 1)) * filled_in(schema.get("items")))
-    forms = [*schema.get("oneOf", ()), *schema.get("anyOf", ())]  # of which it takes one
+    forms = [*schema.get("oneOf", ()), *schema.get("anyOf", ())]  # it uses one of them
     inside = sum(map(filled_in, schema.get("properties", {}).values()))
     return inside + max(map(filled_in, forms), default=0) or 1
 
 
 def values_in(body: Any) -> int:
-    """How many values a body has."""
+    """Return how many values a body has."""
     if isinstance(body, dict):
         return sum(map(values_in, body.values()))
     return sum(map(values_in, body)) if isinstance(body, list) else 1
@@ -108,7 +108,7 @@ LARGE = {
 
 @pytest.mark.parametrize("version", LARGE.values(), ids=LARGE)
 def test_no_body_is_filled_in_with_thousands_of_values(app: FastAPI, version: ServedModel) -> None:
-    """Neither from an example nor from a schema; nor does the whole document grow."""
+    """Examples, schemas and the whole document stay small."""
     document = written(app, [version])
     assert len(document) < 300_000
     count = 0
@@ -120,7 +120,7 @@ def test_no_body_is_filled_in_with_thousands_of_values(app: FastAPI, version: Se
 
 
 def test_large_inputs_are_shortened_and_small_ones_are_not(app: FastAPI) -> None:
-    """Beside an image, a list of sizes stays as it was published."""
+    """A list of sizes next to an image stays as it was published."""
     sizes = TensorSpec("sizes", "INT64", ("N", 2))
     example = zeros(IMAGE) | {"sizes": np.array([[640, 480]])}
     document = json.loads(written(app, [served([IMAGE, sizes], example=example)]))
@@ -131,7 +131,7 @@ def test_large_inputs_are_shortened_and_small_ones_are_not(app: FastAPI) -> None
 
 
 def test_a_thousand_models_are_described_in_part(app: FastAPI) -> None:
-    """As many as fit; the document says so, and describes any one of them alone."""
+    """As many as fit are described; the document reports it, and describes any one alone."""
     models = [served(example=zeros(FLOATS), model=f"m{number:04}") for number in range(1000)]
     whole = written(app, models)
     assert len(whole) < MAX_OWN_BYTES + 200_000
@@ -152,7 +152,7 @@ def test_operations_of_similar_names_differ(app: FastAPI) -> None:
 
 
 def test_names_from_a_file_stay_in_their_cells(app: FastAPI) -> None:
-    """Whatever a model's tensors are called, the table and the page around it stay whole."""
+    """The table and the page around them stay whole for any names of tensors."""
     spec = replace(FLOATS, name="a`|b\n<script>")
     document = json.loads(written(app, [served([spec])]))
     rows = document["paths"]["/models/m/predict"]["post"]["description"].splitlines()
@@ -173,7 +173,7 @@ def test_names_from_a_file_stay_in_their_cells(app: FastAPI) -> None:
 def test_calls_go_where_the_caller_found_the_server(
     app: FastAPI, scheme: str, host: str | None, url: str, client: str
 ) -> None:
-    """A Host header that would mean something to a shell is no part of a command to copy."""
+    """A Host header with a shell's special characters is not put into a command to copy."""
     version = served([IMAGE], [IMAGE], zeros(IMAGE))
     pieces = at_once(write_document(at_once(read_routes(app)), [version]))
     paths = json.loads(at_host(pieces, scheme, host))["paths"]
@@ -183,7 +183,7 @@ def test_calls_go_where_the_caller_found_the_server(
 
 
 def test_calls_carry_a_key_where_one_is_needed(app: FastAPI) -> None:
-    """From the environment: nobody pastes one into a page."""
+    """The key is read from the environment, so that no key is pasted into a page."""
     version = served([IMAGE], [SCORES], zeros(IMAGE))
     document = json.loads(written(app, [version], needs_key=True))
     about = document["paths"]["/v2/models/m/infer"]["post"]["description"]
@@ -192,7 +192,7 @@ def test_calls_carry_a_key_where_one_is_needed(app: FastAPI) -> None:
 
 
 def test_a_name_from_a_file_ends_no_block(app: FastAPI) -> None:
-    """Neither the shell's quotes nor Markdown's fence, in the calls to copy."""
+    """Calls to copy keep the shell's quotes and Markdown's fence closed."""
     spec = replace(IMAGE, name="a'\n```\n$(reboot)")
     document = json.loads(written(app, [served([spec], [SCORES], zeros(spec))]))
     about = document["paths"]["/v2/models/m/infer"]["post"]["description"]
@@ -202,7 +202,7 @@ def test_a_name_from_a_file_ends_no_block(app: FastAPI) -> None:
 
 @pytest.mark.filterwarnings("ignore:Duplicate Operation ID")
 def test_routes_that_are_read_one_by_one_are_as_fastapi_reads_them(app: FastAPI) -> None:
-    """The same paths in the same order, and the same schemas."""
+    """The paths are the same, in the same order, and so are the schemas."""
     whole = get_openapi(title=app.title, version=app.version, routes=app.routes)
     read = json.loads(at_once(read_routes(app)))
     assert read["paths"] == whole["paths"]
@@ -212,7 +212,7 @@ def test_routes_that_are_read_one_by_one_are_as_fastapi_reads_them(app: FastAPI)
 
 
 def test_others_have_their_turns_while_a_document_is_written(app: FastAPI) -> None:
-    """After each route, and after each path of each version."""
+    """They get a turn after each route, and after each path of each version."""
     reading = read_routes(app)
     read = at_once(read_routes(app))
     routes = json.loads(read)["paths"]

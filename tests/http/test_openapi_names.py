@@ -1,4 +1,4 @@
-"""What generators of clients make of the document: classes whose names stay."""
+"""Names of classes in generated clients, which stay the same."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def parts(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 def test_names_do_not_depend_on_what_else_is_loaded(app: Any) -> None:
-    """A model that is like another one has classes of its own, by the same names as alone."""
+    """A model that equals another one has its own classes, with the same names as alone."""
     first, second = (served(example=zeros(FLOATS), model=name) for name in ("a", "b"))
     alone, both = (json.loads(written(app, models)) for models in ([second], [first, second]))
     for name, item in alone["paths"].items():

@@ -16,14 +16,14 @@ IRIS = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}
 
 
 def test_an_unsupported_media_type_is_415(bundled: Cohort) -> None:
-    """An image for a model of numbers, or a coding that nobody unpacks."""
+    """Examples are an image for a model of numbers, and an unknown coding."""
     for headers in ({"content-type": "image/png"}, {"content-encoding": "br"}):
         answer = httpx.post(bundled.url + "/models/iris/predict", content=b"x", headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (415, "UnsupportedMedia")
 
 
 def test_a_body_that_curl_sends_as_a_form_is_read_as_json(bundled: Cohort) -> None:
-    """`curl -d` declares a form unless it is told otherwise."""
+    """`curl -d` declares a form unless another type is given."""
     answer = httpx.post(
         bundled.url + "/models/iris/predict",
         content=json.dumps(IRIS),
@@ -34,12 +34,12 @@ def test_a_body_that_curl_sends_as_a_form_is_read_as_json(bundled: Cohort) -> No
 
 @pytest.mark.parametrize("media", ["application/json; charset=utf-8", "application/x+json", ""])
 def test_json_media_types_are_accepted(media: str) -> None:
-    """With parameters, as a suffix, or none at all."""
+    """They may have parameters or a suffix, or be absent."""
     check_json({"content-type": media})
 
 
 def test_an_unsupported_media_type_is_named() -> None:
-    """In the error's sentence."""
+    """The error names it."""
     with pytest.raises(UnsupportedMedia, match="'text/csv'"):
         check_json({"content-type": "text/csv"})
 

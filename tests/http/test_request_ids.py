@@ -46,7 +46,7 @@ def logged(server: Cohort, request_id: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("way", PATHS)
 def test_an_id_comes_back_and_is_logged(server: Cohort, way: str) -> None:
-    """With an answer, with a refusal, on either way."""
+    """Answers and refusals have it on both paths."""
     path = server.url + PATHS[way]
     if way != "not found":
         fine = httpx.post(path, json=GOOD, headers={"x-request-id": f"fine-{way[0]}"})
@@ -61,7 +61,7 @@ def test_an_id_comes_back_and_is_logged(server: Cohort, way: str) -> None:
 
 @pytest.mark.parametrize("query", ["", "?by=asgi"], ids=["hot", "FastAPI's"])
 def test_a_long_name_is_cut_in_the_log_and_in_the_sentence(server: Cohort, query: str) -> None:
-    """On either way: a caller does not choose how long a line gets."""
+    """A caller cannot choose the length of a log line, on either path."""
     request_id = f"long-{len(query)}"
     path = f"/models/{'x' * 5000}/predict"
     refused = httpx.post(server.url + path + query, json=GOOD, headers={"x-request-id": request_id})
@@ -73,7 +73,7 @@ def test_a_long_name_is_cut_in_the_log_and_in_the_sentence(server: Cohort, query
 
 
 def test_a_refusal_says_which_model_and_version(server: Cohort) -> None:
-    """Where one was chosen; what was sent is in no log."""
+    """The log names a chosen version, and no values of the request."""
     headers = {"x-request-id": "which"}
     secret = {"inputs": {"features": [[5.1, 3.5, 1.4, "secret"]]}, "parameters": {"a": "hidden"}}
     httpx.post(f"{server.url}/models/iris/predict", json=secret, headers=headers)
@@ -85,7 +85,7 @@ def test_a_refusal_says_which_model_and_version(server: Cohort) -> None:
 
 @pytest.mark.parametrize("way", PATHS)
 def test_a_refusal_without_an_id_gets_one(server: Cohort, way: str) -> None:
-    """So that whoever saw it can name it; a good answer needs none."""
+    """A client can then report it; a good answer does not need one."""
     refused = httpx.post(server.url + PATHS[way], json=WRONG)
     new_request_id = refused.headers["x-request-id"]
     assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]+", new_request_id)
@@ -97,7 +97,7 @@ def test_a_refusal_without_an_id_gets_one(server: Cohort, way: str) -> None:
 
 @pytest.mark.parametrize("unreadable", ["two words", "", "x" * 129, "\u00e4"])
 def test_what_is_no_id_is_not_passed_on(server: Cohort, unreadable: str) -> None:
-    """Neither in the answer nor into the log."""
+    """Neither the answer nor the log contains it."""
     headers = [(b"x-request-id", unreadable.encode("latin-1"))]
     for path in PATHS.values():
         refused = httpx.post(server.url + path, json=WRONG, headers=headers)
@@ -105,7 +105,7 @@ def test_what_is_no_id_is_not_passed_on(server: Cohort, unreadable: str) -> None
 
 
 async def test_grpc_has_it_in_metadata(server: Cohort) -> None:
-    """The same name, out with the error."""
+    """The metadata key has the same name and comes back with the error."""
     async with grpc.aio.insecure_channel(server.grpc) as channel:
         call: Any = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
         request = messages.ModelInferRequest(model_name="nobody").SerializeToString()

@@ -51,7 +51,7 @@ class LeaseOfSeconds(Lease):
 
 @dataclass
 class Case:
-    """What a version with outputs answers to requests of so many rows."""
+    """A version's outputs for requests of several rows."""
 
     version: ServedVersion
     variant: str
@@ -68,7 +68,7 @@ class Case:
         return call.encode(lease, [array[rows] for array in self.arrays])
 
     def together(self, requests: Sequence[Sent]) -> list[Encoded] | None:
-        """The responses to requests that shared a run; None where they are answered alone."""
+        """Return the responses to requests that shared a run, or None if each is answered alone."""
         wanted = []
         for sent in requests:
             form = sent.route.rows(sent.headers)
@@ -118,7 +118,7 @@ def cases(draw: st.DrawFn) -> Case:
 def assert_same(case: Case, send: Callable[[int], Sent], *, labels: bool = True) -> None:
     """Assert that each of a case's requests gets the same both ways.
 
-    labels: Whether responses with labels may be written together; default True.
+    labels: True (the default) if responses with labels may be written together.
     """
     requests = [send(count) for count in case.counts]
     at = 0
@@ -146,7 +146,7 @@ def some_outputs(data: st.DataObject, case: Case) -> list[str] | None:
 
 @given(cases(), st.data())
 def test_predict(case: Case, data: st.DataObject) -> None:
-    """One input with or without its name, with or without outputs by name and an id."""
+    """One input has its name or not, with or without named outputs and an id."""
     named, identified = data.draw(st.booleans()), data.draw(st.booleans())
     outputs = some_outputs(data, case)
     top, by_query = data.draw(tops), data.draw(st.booleans())
@@ -168,7 +168,7 @@ def test_predict(case: Case, data: st.DataObject) -> None:
 
 @given(cases(), st.sampled_from(["instances", "inputs"]), tops)
 def test_v1(case: Case, key: str, top: int) -> None:
-    """By row and by column."""
+    """Rows and columns give the same both ways."""
 
     def send(count: int) -> Sent:
         body = json.dumps({key: [[1.0, 2.0]] * count}).encode()
@@ -179,7 +179,7 @@ def test_v1(case: Case, key: str, top: int) -> None:
 
 @given(cases(), st.data())
 def test_v2(case: Case, data: st.DataObject) -> None:
-    """In JSON and in binary, both ways, with or without outputs by name and an id."""
+    """JSON and binary give the same both ways, with or without named outputs and an id."""
     binary, identified = data.draw(st.booleans()), data.draw(st.booleans())
     outputs = some_outputs(data, case)
     as_bytes = [data.draw(st.booleans()) for _ in outputs or ()]

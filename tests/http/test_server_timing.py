@@ -21,7 +21,7 @@ REQUESTS = {
 
 @pytest.mark.parametrize("path", REQUESTS)
 def test_who_asks_is_told_of_the_queue_and_the_run(bundled: Cohort, path: str) -> None:
-    """In the header of the standard; the answer is the same."""
+    """The times are in the standard header, and the answer is the same."""
     plain = httpx.post(bundled.url + path, json=REQUESTS[path]).raise_for_status()
     told = httpx.post(f"{bundled.url}{path}?server_timing", json=REQUESTS[path]).raise_for_status()
     assert "server-timing" not in plain.headers
@@ -32,7 +32,7 @@ def test_who_asks_is_told_of_the_queue_and_the_run(bundled: Cohort, path: str) -
 
 
 def test_a_refusal_has_no_times(bundled: Cohort) -> None:
-    """Nothing was run."""
+    """A refused request was not run."""
     answer = httpx.post(f"{bundled.url}/models/iris/predict?server_timing", json={"inputs": {}})
     assert answer.status_code == httpx.codes.BAD_REQUEST
     assert "server-timing" not in answer.headers

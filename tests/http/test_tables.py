@@ -83,7 +83,7 @@ def flat(outputs: Any) -> Any:
 def test_rows_and_columns_are_answered_by_the_simple_api(
     client: httpx.Client, path: str, body: Any
 ) -> None:
-    """With null for NaN, in any order of columns, with 3.0 for 3, long or short."""
+    """null stands for NaN, columns may have any order, 3.0 is 3, and bodies may be long."""
     named = {"model": "strict", "id": "a"} if path == "/predict" else {"id": "a"}
     for padding in (0, 5000):
         sent = json.dumps({**body, **named}) + " " * padding
@@ -94,7 +94,7 @@ def test_rows_and_columns_are_answered_by_the_simple_api(
 
 
 def test_many_rows_are_answered(client: httpx.Client) -> None:
-    """As those of few; such a body is read in pieces."""
+    """They are answered like few rows; such a body is read in pieces."""
     answer = client.post("/models/strict/predict", json={"rows": ROWS * 4000})
     assert flat(answer.json()["outputs"]) == {name: one * 4000 for name, one in FOUND.items()}
 
@@ -141,7 +141,7 @@ def test_other_apis_take_the_same_values(client: httpx.Client) -> None:
 
 
 def test_config_says_what_stands_for_a_missing_value(client: httpx.Client) -> None:
-    """For text and whole numbers, and for floats in the place of NaN, in JSON and CSV."""
+    """This holds for text, whole numbers, and floats instead of NaN, in JSON and CSV."""
     rows = [{"city": None, "age": None, "count": None}]
     answer = client.post("/models/lenient/predict", json={"rows": rows})
     found: dict[str, list[Any]] = {"same": ["?"], "older": [40.0], "counted": [0]}
@@ -159,10 +159,10 @@ def test_config_says_what_stands_for_a_missing_value(client: httpx.Client) -> No
 @pytest.mark.parametrize(
     ("rows", "says"),
     [
-        ([{**ROWS[0], "count": None}], "input 'count' takes INT64, got null at [0][0]: send a"),
+        ([{**ROWS[0], "count": None}], "input 'count' must be INT64, got null at [0][0]: send a"),
         ([{**ROWS[0], "count": None}], "or give the model a float input, where it is NaN"),
         ([{**ROWS[0], "city": None}], "under inputs.city.missing"),
-        ([{**ROWS[0], "count": 3.5}], "takes INT64, got 3.5"),
+        ([{**ROWS[0], "count": 3.5}], "must be INT64, got 3.5"),
         ([{**ROWS[0], "town": 1}], "column 'town' not found"),
         ([{"city": "Bern", "age": 1}], "column 'count' is missing"),
         ([ROWS[0], {"city": "Bern", "age": 1}], "the row at [1] has no column 'count'"),
@@ -173,7 +173,7 @@ def test_config_says_what_stands_for_a_missing_value(client: httpx.Client) -> No
     ],
 )
 def test_rows_that_do_not_fit_are_refused(client: httpx.Client, rows: Any, says: str) -> None:
-    """With the column, the row and what to do."""
+    """The error names the column and the row, and states what to do."""
     answer = client.post("/models/strict/predict", json={"rows": rows})
     assert answer.status_code == 400
     assert says in answer.json()["error"]
@@ -181,7 +181,7 @@ def test_rows_that_do_not_fit_are_refused(client: httpx.Client, rows: Any, says:
 
 @pytest.mark.parametrize("padding", [0, 5000])
 def test_the_word_nan_is_a_missing_value_on_every_api(client: httpx.Client, padding: int) -> None:
-    """Also in a small body, which would be answered together with others."""
+    """It is one also in a small body, which would be answered together with others."""
     tensor = '{"name": "x", "datatype": "INT64", "shape": [1, 3], "data": [1, NaN, 3]}'
     for path, body, key in (
         ("/models/house/predict", '{"input": [[1, NaN, 3]]}', "prediction"),
@@ -203,7 +203,7 @@ def test_rows_stand_alone(client: httpx.Client) -> None:
 
 
 def test_columns_of_a_block_go_by_the_names_in_its_file(client: httpx.Client) -> None:
-    """In any order, as rows and as lists; what stands for a gap is in the file, too."""
+    """Columns may have any order, as rows and as lists; the file also defines the missing value."""
     rows = [{"age": 3, "rooms": 1, "area": 2}, {"rooms": 4, "area": None, "age": 6}]
     columns = {"area": [2, None], "rooms": [1, 4], "age": [3, 6]}
     wanted = [[1, 2, 3], [4, -7, 6]]
@@ -239,13 +239,16 @@ def test_columns_of_a_block_go_by_the_names_in_its_file(client: httpx.Client) ->
         ({"rooms": [1], "area": [2], "ages": [3]}, "column 'ages' not found; did you mean 'age'"),
         ({"rooms": [1], "area": [2, 3], "age": [3]}, "'rooms' has 1 values, 'area' has 2"),
         ({"rooms": [1], "area": [[2]], "age": [3]}, "column 'area' must be a list of values"),
-        ({"rooms": [1], "area": [2], "age": ["a"]}, "'age' takes INT64, got the string 'a' at [0]"),
+        (
+            {"rooms": [1], "area": [2], "age": ["a"]},
+            "'age' must be INT64, got the string 'a' at [0]",
+        ),
     ],
 )
 def test_columns_of_a_block_that_do_not_fit_are_refused(
     client: httpx.Client, inputs: Any, says: str
 ) -> None:
-    """By the name of the column."""
+    """The error names the column."""
     answer = client.post("/models/house/predict", json={"inputs": inputs})
     assert answer.status_code == 400
     assert says in answer.json()["error"]

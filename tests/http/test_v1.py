@@ -43,7 +43,8 @@ def half_plus(number: float) -> onnx.ModelProto:
 def sensors() -> onnx.ModelProto:
     """The documentation's `tag` BYTES [N], `signal` FP32 [N, 5] and `sensor` FP32 [N, 2, 2].
 
-    → `name` BYTES [N], the tag; `image_bytes` BYTES [N], too; `peak` FP32 [N], the highest signal.
+    → `name` BYTES [N], the tag; `image_bytes` BYTES [N], the same; `peak` FP32 [N], the highest
+    signal.
     """
     return built(
         [
@@ -202,7 +203,7 @@ def test_version_0_is_the_one_that_answers(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize("name", ["", "serving_default", None])
 def test_the_one_signature_may_be_named(client: httpx.Client, name: str | None) -> None:
-    """`serving_default`, or nothing."""
+    """It is `serving_default`, or left out."""
     body = {"signature_name": name, "inputs": [2.0]}
     assert ask(client, TOY, body) == {"outputs": [3.0]}
 
@@ -218,14 +219,14 @@ def test_the_one_signature_may_be_named(client: httpx.Client, name: str | None) 
         ([1.0], "the body must be a JSON object"),
         ({"instances": 1.0}, "'instances' must be a list"),
         ({"instances": []}, "'instances' must have at least one"),
-        ({"instances": ["one"]}, "'x' takes FP32, got the string 'one'"),
+        ({"instances": ["one"]}, "'x' must be FP32, got the string 'one'"),
         ({"instances": [1.0, True]}, "got true at [1]"),
         ({"instances": [1.0, [2.0]]}, "ragged"),
-        ({"instances": [[1.0], [2.0]]}, "takes shape [N], got [2, 1]"),
+        ({"instances": [[1.0], [2.0]]}, "must have shape [N], got [2, 1]"),
         ({"instances": [{"x": 1.0}, 2.0]}, "instances[1] must be an object"),
         ({"instances": [{"x": 1.0}, {"y": 2.0}]}, "instances[1]: input 'y' not found"),
         ({"instances": [{"x": 1.0}, {}]}, "instances[1]: input 'x' is missing"),
-        ({"instances": [{"b64": "AAAA"}]}, "'x' takes FP32, got an object"),
+        ({"instances": [{"b64": "AAAA"}]}, "'x' must be FP32, got an object"),
         ({"inputs": {"y": [1.0]}}, "input 'y' not found"),
         ({"inputs": {}}, "input 'x' is missing"),
         ({"inputs": None}, "got null"),
@@ -252,7 +253,7 @@ def test_several_inputs_need_their_names(client: httpx.Client, form: str) -> Non
     ("value", "said"), [("!!!", "not base64"), ("žluť", "not base64"), ("/w==", "not UTF-8")]
 )
 def test_base64_that_is_none_is_400(client: httpx.Client, value: str, said: str) -> None:
-    """Broken base64 does not reach the runtime; bytes that are no text do, and it gives none."""
+    """Broken base64 does not reach the runtime; bytes that are not text do, and it fails."""
     told = refusal(client, "/v1/models/strings", {"instances": [[{"b64": value}]]})
     assert told[0] == httpx.codes.BAD_REQUEST
     assert said in told[2]
@@ -268,14 +269,14 @@ def test_texts_nested_deeper_than_any_tensor_are_400(client: httpx.Client, form:
 
 
 def test_outputs_without_rows_are_asked_for_by_column(client: httpx.Client) -> None:
-    """A scalar is no row, and the sentence says what to ask instead."""
+    """A scalar is not a row, so it is refused by row and answered by column."""
     assert ask(client, "/v1/models/scalar", {"inputs": 2.0}) == {"outputs": 4.0}
     status, _, _ = refusal(client, "/v1/models/scalar", {"instances": [2.0]})
     assert status == httpx.codes.BAD_REQUEST
 
 
 def test_a_whole_number_without_rows(client: httpx.Client) -> None:
-    """A scalar that is no fraction comes as one."""
+    """A scalar integer is answered as an integer."""
     assert ask(client, "/v1/models/count", {"inputs": 7}) == {"outputs": 7}
 
 
@@ -287,14 +288,14 @@ def test_outputs_that_are_no_tensors_are_left_out(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/models/nobody", f"{TOY}/versions/9", f"{TOY}/versions/x"])
 def test_who_is_not_here_is_404(client: httpx.Client, path: str) -> None:
-    """For predictions, status and metadata alike."""
+    """Predictions, status and metadata are all 404."""
     assert (refusal(client, path, {"instances": [1.0]}))[0] == httpx.codes.NOT_FOUND
     for asked in (path, f"{path}/metadata"):
         assert (client.get(asked)).status_code == httpx.codes.NOT_FOUND
 
 
 def test_a_label_is_404_until_there_is_a_rollout(client: httpx.Client) -> None:
-    """The sentence says what a label is."""
+    """The error explains a label."""
     status, code, sentence = refusal(client, f"{TOY}/labels/canary", {"instances": [1.0]})
     assert (status, code) == (404, "NotFound")
     assert "'canary'" in sentence
@@ -306,7 +307,7 @@ def test_a_label_is_404_until_there_is_a_rollout(client: httpx.Client) -> None:
     ("verb", "status"), [("classify", 400), ("regress", 400), ("Predict", 404), ("explain", 404)]
 )
 def test_other_verbs_are_refused_by_name(client: httpx.Client, verb: str, status: int) -> None:
-    """An ONNX model takes tensors, no tf.Examples; the sentence says what to use."""
+    """An ONNX model accepts tensors, not tf.Examples; the error names the verb to use."""
     for place in ("", "/versions/1"):
         answer = client.post(f"{TOY}{place}:{verb}", json={"examples": [{"x": 1.0}]})
         assert answer.status_code == status
@@ -315,12 +316,12 @@ def test_other_verbs_are_refused_by_name(client: httpx.Client, verb: str, status
 
 
 def test_predict_takes_post_only(client: httpx.Client) -> None:
-    """GET on it is no question for a model of that name."""
+    """GET on it is not a request about a model of that name."""
     assert (client.get(f"{TOY}:predict")).status_code == httpx.codes.METHOD_NOT_ALLOWED
 
 
 def test_status_in_tensorflow_servings_shape(client: httpx.Client) -> None:
-    """Every version with its state, or the one asked for; what failed says why."""
+    """It lists every version with its state, or the requested one; a failed one has its reason."""
     told = (client.get(TOY)).json()["model_version_status"]
     fine = {"error_code": "OK", "error_message": ""}
     assert told[0] == {"version": "1", "state": "AVAILABLE", "status": fine}
@@ -339,7 +340,7 @@ def test_readiness_in_kserves_shape(client: httpx.Client) -> None:
 
 
 def test_metadata_in_tensorflow_servings_shape(client: httpx.Client) -> None:
-    """The one signature with its tensors: open dimensions are -1 and keep their names."""
+    """It lists the one signature with its tensors: open dimensions are -1 and keep their names."""
     told = (client.get("/v1/models/sensors/metadata")).json()
     assert told["model_spec"] == {"name": "sensors", "signature_name": "", "version": "1"}
     signatures = told["metadata"]["signature_def"]["signature_def"]

@@ -67,13 +67,13 @@ def client(server: Cohort) -> Iterator[httpx.Client]:
 
 
 def message(document: object, *data: bytes) -> tuple[bytes, dict[str, str]]:
-    """JSON with binary data behind it, and the header that says where."""
+    """Return JSON with binary data after it, and the header with the JSON's length."""
     head = json.dumps(document).encode()
     return b"".join([head, *data]), {LENGTH: str(len(head))}
 
 
 def infer(client: httpx.Client, model: str, document: object, *data: bytes) -> httpx.Response:
-    """Ask `model`, with `data` behind the JSON where there is any."""
+    """Send a request to `model`, with `data` after the JSON if there is any."""
     body, headers = message(document, *data)
     return client.post(f"/v2/models/{model}/infer", content=body, headers=headers if data else {})
 
@@ -102,7 +102,7 @@ ROW = np.array([1, 2, 3], "f4").tobytes()
 
 
 def test_json_is_answered_in_json(client: httpx.Client) -> None:
-    """Flat data, with model, version, id, datatype and shape."""
+    """Data is flat, with model, version, id, datatype and shape."""
     answer = infer(client, "same", ask(X, id="a1"))
     assert answer.headers["content-type"] == "application/json"
     assert LENGTH not in answer.headers
@@ -116,7 +116,7 @@ def test_json_is_answered_in_json(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize("data", [[1, 2, 3, 4, 5, 6], [[1, 2, 3], [4, 5, 6]]])
 def test_data_is_flat_or_nested(client: httpx.Client, data: list[Any]) -> None:
-    """As the shape says."""
+    """Both forms have the values of the shape."""
     answer = infer(client, "same", ask({**X, "shape": [2, 3], "data": data}))
     assert answer.json()["outputs"][0]["data"] == [1, 2, 3, 4, 5, 6]
 
@@ -154,7 +154,7 @@ def test_an_outputs_own_wish_comes_first(
 
 
 def test_binary_data_lies_in_the_order_of_the_inputs(client: httpx.Client) -> None:
-    """Inputs in JSON in between take none of it; outputs come in the order asked for."""
+    """Inputs in JSON use no data; outputs come in the requested order."""
     b = {"name": "b", "datatype": "FP32", "shape": [1, 2], "parameters": {"binary_data_size": 8}}
     request = {
         "inputs": [b, {**b, "name": "a"}],
@@ -170,7 +170,7 @@ def test_binary_data_lies_in_the_order_of_the_inputs(client: httpx.Client) -> No
 
 
 def test_texts_are_preceded_by_their_length(client: httpx.Client) -> None:
-    """Four bytes, little-endian, in and out."""
+    """It is four bytes, little-endian, in requests and responses."""
     text = b"\x03\x00\x00\x00cat" + b"\x00\x00\x00\x00"
     one = {"name": "x", "datatype": "BYTES", "shape": [2, 1]}
     request = ask({**one, "parameters": {"binary_data_size": len(text)}})
@@ -193,7 +193,7 @@ def test_texts_are_preceded_by_their_length(client: httpx.Client) -> None:
 def test_a_body_of_nothing_but_data_gets_its_shape(
     client: httpx.Client, model: str, body: bytes, shape: list[int]
 ) -> None:
-    """Inference-Header-Content-Length: 0; the answer is binary, too."""
+    """Inference-Header-Content-Length is 0, and the answer is also binary."""
     answer = client.post(f"/v2/models/{model}/infer", content=body, headers={LENGTH: "0"})
     told, data = split(answer)
     assert told["outputs"][0]["shape"] == shape
@@ -201,7 +201,7 @@ def test_a_body_of_nothing_but_data_gets_its_shape(
 
 
 def test_a_body_of_nothing_but_text_is_one_element(client: httpx.Client) -> None:
-    """Without a length in front, as Triton has it."""
+    """It has no length in front, as in Triton."""
     answer = client.post("/v2/models/bytes/infer", content="žluť", headers={LENGTH: "0"})
     told, data = split(answer)
     assert told["outputs"][0]["shape"] == [1, 1]
@@ -210,7 +210,7 @@ def test_a_body_of_nothing_but_text_is_one_element(client: httpx.Client) -> None
 
 @pytest.mark.parametrize("path", ["/v2/models/same", "/v2/models/same/versions/1"])
 def test_a_version_has_the_same_routes(client: httpx.Client, path: str) -> None:
-    """Metadata, readiness, config, statistics and inference, with the version named or not."""
+    """Metadata, readiness, config, statistics and inference work with and without a version."""
     assert client.get(path).json()["inputs"] == [
         {"name": "x", "datatype": "FP32", "shape": [-1, 3]}
     ]
@@ -222,7 +222,7 @@ def test_a_version_has_the_same_routes(client: httpx.Client, path: str) -> None:
 
 
 def test_the_server_answers_for_itself(client: httpx.Client) -> None:
-    """What it is, that it lives, that it wants traffic."""
+    """It reports its name, that it is live and that it is ready."""
     assert client.get("/v2").json()["name"] == "cohort"
     assert client.get("/v2/health/live").json() == {"live": True}
     assert client.get("/v2/health/ready").json() == {"ready": True}
@@ -260,7 +260,7 @@ def test_the_index_leaves_out_what_is_not_ready_when_asked(client: httpx.Client)
         (ask({**X, "shape": [1] * 70}), b"", "'x'"),
         (ask({**X, "shape": [3]}), b"", "[N, 3]"),
         (ask({**X, "shape": [1, 4]}), b"", "'x'"),
-        (ask({**X, "data": [1, 2]}), b"", "takes 3 elements, got 2"),
+        (ask({**X, "data": [1, 2]}), b"", "needs 3 elements, got 2"),
         (ask({**X, "data": [[1], [2, 3]]}), b"", "ragged"),
         (ask({**X, "data": [1, "2", 3]}), b"", "'x'"),
         (ask({**X, "data": 1}), b"", "'x'"),
@@ -271,7 +271,7 @@ def test_the_index_leaves_out_what_is_not_ready_when_asked(client: httpx.Client)
         ({"inputs": {"x": [[1]]}}, b"", "POST /models/{model}/predict takes this form"),
         ({"instances": [[1]]}, b"", "POST /v1/models/{model}:predict takes TensorFlow Serving's"),
         ({"inputs": [X, X]}, b"", "inputs[1].name repeats 'x'"),
-        (ask({**X, "datatype": "FP64"}), b"", "is FP32, but the request says datatype 'FP64'"),
+        (ask({**X, "datatype": "FP64"}), b"", "is FP32, but the request declares datatype 'FP64'"),
         (ask({**X, "datatype": "fp32"}), b"", "'fp32'"),
         (ask({**X, "parameters": 3}), b"", "inputs[0].parameters"),
         (ask({**X, "parameters": {"shared_memory_region": "r"}}), b"", "shared_memory_byte_size"),
@@ -305,7 +305,7 @@ def test_the_index_leaves_out_what_is_not_ready_when_asked(client: httpx.Client)
         (ask(X), b"rest", "4 bytes follow the JSON"),
         (ask(sized(12)), ROW + b"x", "13 bytes follow the JSON"),
         (ask(sized(12)), ROW[:-1], "is 12, but only 11 bytes of binary data remain"),
-        (ask(sized(8)), ROW[:8], "takes 12 bytes, got 8"),
+        (ask(sized(8)), ROW[:8], "needs 12 bytes, got 8"),
         (ask(sized(-1)), ROW, "inputs[0].parameters.binary_data_size"),
         (ask(sized(True)), ROW, "inputs[0].parameters.binary_data_size"),
         (ask(sized("12")), ROW, "inputs[0].parameters.binary_data_size"),
@@ -328,7 +328,7 @@ def test_a_malformed_message_is_told_with_its_field(
 
 @pytest.mark.parametrize("length", ["", "-1", "x", "1e2", "٣", "9" * 30, "1000000", "5"])
 def test_a_wrong_header_length_is_told(client: httpx.Client, length: str) -> None:
-    """No number, too long, or in the middle of the JSON."""
+    """It may be no number, too long, or in the middle of the JSON."""
     headers = httpx.Headers([(LENGTH.encode(), length.encode())])
     answer = client.post("/v2/models/same/infer", json=ask(X), headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (400, "InvalidInput")
@@ -343,7 +343,7 @@ def test_a_wrong_header_length_is_told(client: httpx.Client, length: str) -> Non
             "13 bytes are not a whole number of rows of 12 bytes: input 'x' is FP32",
         ),
         ("halves", bytes(3), "3 bytes are not a multiple of 2 bytes"),
-        ("fixed", bytes(12), "takes 24 bytes, got 12"),
+        ("fixed", bytes(12), "needs 24 bytes, got 12"),
         ("pair", bytes(16), "needs a model with one input"),
         ("matrix", bytes(16), "cannot be derived from the body's size"),
         ("rank", bytes(16), "cannot be derived from the body's size"),
@@ -353,7 +353,7 @@ def test_a_wrong_header_length_is_told(client: httpx.Client, length: str) -> Non
 def test_data_whose_shape_does_not_follow_is_refused(
     client: httpx.Client, model: str, body: bytes, says: str
 ) -> None:
-    """With the reason."""
+    """The error states the reason."""
     answer = client.post(f"/v2/models/{model}/infer", content=body, headers={LENGTH: "0"})
     assert answer.status_code == 400
     assert says in answer.json()["error"]
@@ -381,7 +381,7 @@ def test_texts_that_do_not_add_up_are_refused(
 
 
 def test_nan_is_refused_in_json_and_goes_in_binary(client: httpx.Client) -> None:
-    """JSON has no word for it, so the answer says which form has."""
+    """JSON cannot express it, so the error names the form that can."""
     nan = np.array([np.nan] * 3, "f4").tobytes()
     refused = infer(client, "same", ask(sized(12)), nan)
     assert "binary" in refused.json()["error"]
@@ -409,7 +409,7 @@ def test_nan_is_refused_in_json_and_goes_in_binary(client: httpx.Client) -> None
 def test_what_is_not_there_is_told(
     client: httpx.Client, method: str, path: str, status: int
 ) -> None:
-    """In the one form, whichever route it is."""
+    """Every route reports it in the same form."""
     answer = client.request(method, path, json=ask(X) if method == "POST" else None)
     assert answer.status_code == status
     assert set(answer.json()) == {"error", "code"}
@@ -432,7 +432,7 @@ def test_the_header_length_counts_plain_bytes(client: httpx.Client, encoding: st
 
 
 def test_a_large_answer_is_packed_for_who_asks(client: httpx.Client) -> None:
-    """And its header length counts plain bytes, too."""
+    """Its header length counts unpacked bytes."""
     big = np.arange(3000, dtype="f4")
     request = ask(
         sized(12000, shape=[1000, 3]),
@@ -468,7 +468,7 @@ def test_a_bad_packing_is_refused(
 
 
 def test_what_was_refused_is_counted(server: Cohort, client: httpx.Client) -> None:
-    """By its code, whether or not it got to a version."""
+    """It counts by its code, with or without a version."""
 
     def counted() -> float:
         return Scrape(server.url).value("model_inference_total", model="same", code="InvalidInput")
@@ -480,7 +480,7 @@ def test_what_was_refused_is_counted(server: Cohort, client: httpx.Client) -> No
 
 
 def trips(count: int) -> dict[str, Any]:
-    """What the slow model is asked for: a run as long as that."""
+    """Return a request to the slow model for a run of `count` trips."""
     return ask({"name": "n", "datatype": "INT64", "shape": [1, 1], "data": [count]})
 
 
@@ -503,7 +503,7 @@ def test_a_caller_who_hangs_up_is_forgotten(server: Cohort) -> None:
 def test_who_is_in_flight_is_answered_before_a_model_goes(
     server: Cohort, client: httpx.Client
 ) -> None:
-    """Unloading under a running request: it gets its answer, others 503, then the model is out."""
+    """It gets its answer while the model unloads, others get 503, and then the model is out."""
     few = trips(7)
     answers: list[httpx.Response] = []
     caller = threading.Thread(
@@ -526,7 +526,7 @@ def test_who_is_in_flight_is_answered_before_a_model_goes(
 def test_parameters_of_a_load_are_an_object(
     client: httpx.Client, verb: str, parameters: object
 ) -> None:
-    """What is empty and of another kind is none, and the model stays as it is."""
+    """An empty value of another type is refused, and the model stays as it is."""
     path = f"/v2/repository/models/same/{verb}"
     answer = client.post(path, json={"parameters": parameters}, headers=ADMIN)
     assert answer.status_code == httpx.codes.BAD_REQUEST
@@ -535,7 +535,7 @@ def test_parameters_of_a_load_are_an_object(
 
 
 def test_a_broken_model_says_why_it_cannot_be_loaded(client: httpx.Client) -> None:
-    """To the operator who asks for it, on both routes."""
+    """The operator who loads it gets the reason, on both routes."""
     for route in ("/v2/repository/models/broken/load", "/admin/models/broken/load"):
         answer = client.post(route, headers=ADMIN)
         assert (answer.status_code, answer.json()["code"]) == (503, "NotReady")
@@ -543,7 +543,7 @@ def test_a_broken_model_says_why_it_cannot_be_loaded(client: httpx.Client) -> No
 
 
 def state(client: httpx.Client, model: str) -> tuple[str, str]:
-    """What the index says of a model with one version."""
+    """Return the index's entry of a model with one version."""
     (one,) = [x for x in client.post("/v2/repository/index").json() if x["name"] == model]
     return one["state"], one["reason"]
 
@@ -597,7 +597,7 @@ documents = st.fixed_dictionaries(
 def test_no_message_breaks_the_server(
     client: httpx.Client, document: object, tail: bytes, off: int | None, model: str
 ) -> None:
-    """Odd documents, sizes, tails and header lengths: answered or refused, never 5xx, no hang."""
+    """Odd documents, sizes, tails and header lengths get an answer or a 4xx, and never hang."""
     head = json.dumps(document, allow_nan=True).encode()
     headers = {} if off is None else {LENGTH: str(len(head) + off)}
     answer = client.post(f"/v2/models/{model}/infer", content=head + tail, headers=headers)
@@ -619,7 +619,7 @@ GOOD, GOOD_HEADERS = message(ask(sized(12), parameters={"binary_data_output": Tr
 def test_no_damage_to_a_message_breaks_the_server(
     client: httpx.Client, start: int, end: int, put: bytes, length: int
 ) -> None:
-    """A good message cut short, overwritten, or cut at another place."""
+    """A good message may be cut short, overwritten, or cut at another place."""
     body = GOOD[: min(start, end)] + put + GOOD[max(start, end) :]
     for headers in (GOOD_HEADERS, {LENGTH: str(length)}):
         answer = client.post("/v2/models/same/infer", content=body, headers=headers)
@@ -629,13 +629,13 @@ def test_no_damage_to_a_message_breaks_the_server(
 @settings(max_examples=examples(100), deadline=None)
 @given(st.binary(max_size=64), st.sampled_from(["same", "bytes", "halves", "pair", "strings"]))
 def test_no_bare_data_breaks_the_server(client: httpx.Client, body: bytes, model: str) -> None:
-    """Any bytes as a model's only input."""
+    """Any bytes as a model's only input get 200 or 400."""
     answer = client.post(f"/v2/models/{model}/infer", content=body, headers={LENGTH: "0"})
     assert answer.status_code in {200, 400}, answer.text
 
 
 def test_the_server_came_through(client: httpx.Client) -> None:
-    """After all of the above it is live and ready, and no request is in progress."""
+    """After all tests above it is ready, and no request is in progress."""
     assert client.get("/v2/health/ready").is_success
     assert infer(client, "same", ask(X)).json()["outputs"][0]["data"] == [1, 2, 3]
     assert Scrape(str(client.base_url).rstrip("/")).value("model_inflight_requests") == 0

@@ -50,7 +50,7 @@ class Answer:
 
     @property
     def compared(self) -> tuple[object, ...]:
-        """What must be the same whoever answers. Times differ, and with them lengths."""
+        """The parts that must be equal for every server. Times differ, and so do lengths."""
         headers = {name: value for name, value in self.headers.items() if name in COMPARED}
         coded = self.headers.get("content-encoding") == "gzip"
         body = gzip.decompress(self.body) if coded else self.body
@@ -64,7 +64,7 @@ def request(
     method: str = "POST",
     version: str = "1.1",
 ) -> bytes:
-    """A request; its Content-Length is there unless a header says how long the body is."""
+    """Return a request; it has a Content-Length unless a header gives the body's length."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     lines = [f"{method} {path} HTTP/{version}", "host: x", *headers]
     names = {line.partition(":")[0].lower() for line in headers}
@@ -90,10 +90,10 @@ def connect(url: str) -> socket.socket:
 def exchange(
     url: str, parts: Iterable[bytes], *, heads: Iterable[int] = (), last: bytes | None = LAST
 ) -> list[Answer]:
-    """Send `parts`, the last of them with `last` in one go, and read until the server closes.
+    """Send `parts`, the last of them together with `last`, and read until the server closes.
 
-    Where `last` is empty the client says instead that it has no more to send; None leaves the end
-    to the server. `heads` are the places of the answers to HEAD.
+    If `last` is empty, the client shuts down its sending side instead; None leaves the end to the
+    server. `heads` are the places of the answers to HEAD.
     """
     *parts, end = [*parts] or [b""]
     with connect(url) as connection:
@@ -134,7 +134,7 @@ def _answer(data: bytes, *, head: bool) -> tuple[Answer, bytes]:
     headers: dict[str, str] = {}
     for line in lines:
         name, _, value = line.partition(": ")
-        assert name not in headers, f"{name} is there twice"
+        assert name not in headers, f"{name} is listed twice"
         headers[name] = value
     if head or status.startswith("1") or status == "204":
         return Answer(int(status), headers, b""), rest

@@ -56,7 +56,7 @@ class Wire(asyncio.Transport):
             self._connection.pause_writing()
 
     def take(self) -> bytes:
-        """What was written: the kernel has sent it."""
+        """Return the written bytes and remove them, as if the kernel had sent them."""
         data = bytes(self.written)
         self.written.clear()
         if self._paused:
@@ -92,7 +92,7 @@ class Echo:
 
     @property
     def waits_for_caller(self) -> bool:
-        """Whether its message is not whole."""
+        """True until its message is whole."""
         return not self.stream.ended
 
     def arrived(self) -> None:
@@ -115,7 +115,7 @@ class Echo:
     def gone(self) -> None:
         self.left = True
 
-    def look(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         pass
 
     def end_reading(self) -> None:
@@ -126,9 +126,9 @@ class Echo:
 
 
 class SmallEcho(Echo):
-    """Answers the only message of a call, which is small, with itself; anything else by 3.
+    """Answers a call's only, small message with itself, and any other call with status 3.
 
-    early: Whether it answers before its caller has ended the call.
+    early: True if it answers before its caller has ended the call.
     """
 
     early = False
@@ -206,9 +206,9 @@ class Served:
 
 
 class Caller:
-    """A connection of the h2 library, which checks what it is sent.
+    """A connection of the h2 library, which checks the frames it receives.
 
-    answers: What each stream was sent, and `ended` how each ended.
+    answers: The bytes sent on each stream. `ended`: how each stream ended.
     """
 
     def __init__(self, served: Served) -> None:
@@ -222,9 +222,9 @@ class Caller:
     async def exchange(
         self, sizes: Iterable[int] = (), *, taken: Callable[[int], int] = lambda size: size
     ) -> bool:
-        """Send what there is, read what comes; whether there was anything.
+        """Send pending bytes and read new ones; return True if there were any.
 
-        taken: How many of so many bytes of DATA are acknowledged at once.
+        taken: Returns how many of `size` bytes of DATA are acknowledged at once.
         """
         sent = self.h2.data_to_send()
         await self.served.feed(sent, sizes)

@@ -59,7 +59,7 @@ def send_all(caller: Caller, rest: dict[int, bytes]) -> None:
 def test_messages_arrive_whole_and_in_order(
     calls: list[list[int]], cuts: list[int], window: int, padding: int, full: float
 ) -> None:
-    """However frames are cut and padded, and however little the caller, or the kernel, takes."""
+    """This holds for any cuts and padding of frames, and any pace of the caller and the kernel."""
 
     async def exchange() -> None:
         served = Served(full)
@@ -96,7 +96,7 @@ def test_messages_arrive_whole_and_in_order(
 @settings(deadline=None)
 @given(st.data())
 def test_whatever_arrives_ends_no_more_than_its_connection(data: st.DataObject) -> None:
-    """Changed, cut, doubled and left out bytes raise nothing, and leave nothing behind."""
+    """Changed, cut, doubled and missing bytes raise no error and leave no state."""
 
     async def exchange() -> None:
         served = Served()
@@ -126,7 +126,7 @@ def test_whatever_arrives_ends_no_more_than_its_connection(data: st.DataObject) 
                 break
         await served.feed(bytes(sent), data.draw(cuts))
         if not served.wire.closed:
-            served.connection.look(asyncio.get_running_loop().time())
+            served.connection.tick(asyncio.get_running_loop().time())
         served.lose()
         assert served.open == served.memory.used == served.connections == 0
         assert not served.connection.streams
@@ -198,7 +198,7 @@ FAULTS: dict[str, tuple[bytes, int]] = {
 
 @pytest.mark.parametrize("name", FAULTS)
 async def test_faults_of_a_connection_end_it_with_their_code(name: str) -> None:
-    """https://www.rfc-editor.org/rfc/rfc9113#section-5.4.1"""
+    """The codes are those of https://www.rfc-editor.org/rfc/rfc9113#section-5.4.1"""
     data, code = FAULTS[name]
     served = Served()
     await served.feed(data)
@@ -208,7 +208,7 @@ async def test_faults_of_a_connection_end_it_with_their_code(name: str) -> None:
 
 
 async def test_the_largest_frames_may_be_announced() -> None:
-    """And are sent: messages that fit one are not cut as for the smallest."""
+    """Frames of that size are sent: messages that fit one are not cut smaller."""
     served = Served()
     await served.feed(SETTLED + b"\0\0\6\4\0\0\0\0\0\0\5\0\xff\xff\xff")
     assert not served.wire.closed
@@ -252,7 +252,7 @@ async def test_long_header_blocks_give_way_to_others() -> None:
 async def test_small_calls_are_answered_as_far_as_windows_let_them(
     window: int, shared: int, early: bool, full: float
 ) -> None:
-    """Whole or in parts, each call its own; one that was not ended is told to stop."""
+    """Each call gets its own answer, whole or in parts; a call that was not ended is reset."""
     served = Served(full, serve=SmallEcho)
     caller = Caller(served)
     caller.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window})
@@ -297,7 +297,7 @@ async def test_small_calls_are_answered_as_far_as_windows_let_them(
     ],
 )
 async def test_what_is_not_one_small_message_is_not_taken_for_one(sent: bytes) -> None:
-    """Too few bytes, or too many, another length, one that is compressed, and a long one."""
+    """It has too few or too many bytes, another length, is compressed, or is long."""
     served = Served(serve=SmallEcho)
     caller = Caller(served)
     caller.h2.send_headers(1, HEADERS)
@@ -339,7 +339,7 @@ async def test_a_connection_may_go_on_for_ever() -> None:
 
 
 async def test_another_protocol_is_told_nothing() -> None:
-    """What is no HTTP/2 gets no answer in it."""
+    """Other protocols do not get an HTTP/2 answer."""
     served = Served()
     written = len(served.wire.written)
     await served.feed(b"GET / HTTP/1.1\r\n\r\n")
@@ -366,7 +366,7 @@ async def test_another_protocol_is_told_nothing() -> None:
 async def test_malformed_requests_end_their_stream(
     headers: list[tuple[str, str]], ended: str
 ) -> None:
-    """Alone: the next is served. https://www.rfc-editor.org/rfc/rfc9113#section-8.1.1"""
+    """The next stream is served. https://www.rfc-editor.org/rfc/rfc9113#section-8.1.1"""
     served = Served()
     caller = Caller(served)
     await caller.exchange()
@@ -384,7 +384,7 @@ async def test_malformed_requests_end_their_stream(
 
 
 async def test_more_streams_than_there_may_be_are_refused() -> None:
-    """They may be sent again: REFUSED_STREAM says that nobody has looked at them."""
+    """They may be retried: REFUSED_STREAM means that they were not processed."""
     served = Served()
     caller = Caller(served)
     await caller.exchange()
@@ -398,7 +398,7 @@ async def test_more_streams_than_there_may_be_are_refused() -> None:
 
 
 async def test_a_caller_that_sends_more_than_its_window_is_reset() -> None:
-    """Of a stream: the stream; of the connection: all."""
+    """Too many bytes on a stream reset that stream and leave the connection open."""
     served = Served()
     await served.feed(SETTLED + raw(headers_of(1)))
     frame = hyperframe.frame.DataFrame(1, message(bytes(1 << 22))[:16_384]).serialize()
@@ -432,7 +432,7 @@ async def test_a_caller_that_sends_more_than_its_window_is_reset() -> None:
 async def test_floods_of_frames_that_bring_nothing_end_the_connection(
     frame: bytes, cost: int
 ) -> None:
-    """So many a second, and no more; as many each second are fine."""
+    """The limit counts frames in a second; the same number in each second is fine."""
     served = Served()
     now = asyncio.get_running_loop().time()
     await served.feed(SETTLED + raw(headers_of(1)))
@@ -441,7 +441,7 @@ async def test_floods_of_frames_that_bring_nothing_end_the_connection(
             await served.feed(frame * ((MAX_USELESS // cost - 30) // 10))
             served.wire.take()
         assert not served.wire.closed
-        served.connection.look(now)
+        served.connection.tick(now)
     for _ in range(12):
         await served.feed(frame * (MAX_USELESS // cost // 10))
         if served.wire.closed:
@@ -451,7 +451,7 @@ async def test_floods_of_frames_that_bring_nothing_end_the_connection(
 
 
 def test_an_address_has_so_many_frames_that_bring_nothing_of_all_its_connections() -> None:
-    """A connection that sent few is not ended for the others'; those of a Unix socket have none."""
+    """Connections with few frames stay open at the address's limit; Unix sockets have no limit."""
     counts = UselessOfAddresses()
     for _ in range(MAX_OF_ADDRESS // 50):
         counts.count("1.2.3.4", 50, 50)
@@ -460,7 +460,7 @@ def test_an_address_has_so_many_frames_that_bring_nothing_of_all_its_connections
     counts.count("5.6.7.8", 1, MAX_USELESS)
     with pytest.raises(ConnectionFault, match="from this address"):
         counts.count("1.2.3.4", 1, OWN_SHARE + 1)
-    counts.look()
+    counts.tick()
     counts.count("1.2.3.4", 1, MAX_USELESS)
 
 
@@ -488,7 +488,10 @@ def rst(number: int) -> bytes:
 async def test_calls_that_are_reset_and_frames_of_what_is_over_are_counted(
     make: Callable[[int], bytes],
 ) -> None:
-    """As pings are: each costs more than the peer pays for it. Data ends the connection at once."""
+    """They count like pings: each costs more than the peer pays for it.
+
+    Data ends the connection.
+    """
     served = Served()
     await served.feed(SETTLED + reset_calls(1))
     flood = b"".join(make(number) for number in range(3, 3 + 2 * (MAX_USELESS + 500), 2))
@@ -519,7 +522,7 @@ async def test_windows_that_are_widened_for_what_was_sent_are_not_counted() -> N
 @pytest.mark.parametrize("piece", [100, 16_384, 1 << 17])
 @pytest.mark.parametrize("huffman", [False, True])
 async def test_long_metadata_ends_its_call_alone(size: int, piece: int, huffman: bool) -> None:
-    """Whatever the frames: of the largest size that was announced, or of a hundred bytes."""
+    """Its call ends for frames of the largest announced size and of a hundred bytes."""
     served = Served()
     encoder = hpack.Encoder()
     fields = [*HEADERS, ("token", "x" * (size // 2)), ("other", "y" * (size // 2))]
@@ -544,38 +547,38 @@ async def test_a_peer_that_is_not_there_any_more_is_forgotten() -> None:
     await served.feed(SETTLED + raw(headers_of(1)))
     served.wire.take()
     now = asyncio.get_running_loop().time()
-    served.connection.look(now + PING_SECONDS - 1)
+    served.connection.tick(now + PING_SECONDS - 1)
     assert not served.wire.written
-    served.connection.look(now + PING_SECONDS + 1)
+    served.connection.tick(now + PING_SECONDS + 1)
     assert served.wire.take()[3] == 6
-    served.connection.look(now + PING_SECONDS + PING_TIMEOUT_SECONDS)
+    served.connection.tick(now + PING_SECONDS + PING_TIMEOUT_SECONDS)
     assert not served.wire.aborted
     await served.feed(b"\0\0\x08\x06\1\0\0\0\0are you?")
-    served.connection.look(now + PING_SECONDS + PING_TIMEOUT_SECONDS + 2)
+    served.connection.tick(now + PING_SECONDS + PING_TIMEOUT_SECONDS + 2)
     assert not served.wire.aborted
-    served.connection.look(now + PING_SECONDS + 2 * PING_TIMEOUT_SECONDS + 3)
+    served.connection.tick(now + PING_SECONDS + 2 * PING_TIMEOUT_SECONDS + 3)
     assert served.wire.aborted
 
 
 async def test_who_never_speaks_and_who_is_idle_is_let_go() -> None:
-    """The one at once, the other after it was told so."""
+    """A silent connection is aborted, and an idle one is closed with a reason."""
     now = asyncio.get_running_loop().time()
     silent = Served()
-    silent.connection.look(now + 10)
+    silent.connection.tick(now + 10)
     assert not silent.wire.closed
-    silent.connection.look(now + 21)
+    silent.connection.tick(now + 21)
     assert silent.wire.aborted
     idle = Served()
     await idle.feed(SETTLED)
     idle.wire.take()
-    idle.connection.look(now + 61)
+    idle.connection.tick(now + 61)
     assert idle.wire.closed
     assert not idle.wire.aborted
     assert b"idle" in idle.wire.written
 
 
 async def test_draining_takes_what_is_on_its_way_and_nothing_after() -> None:
-    """Two GOAWAYs with a ping between them; the connection closes with its last call."""
+    """It sends two GOAWAYs with a ping between them, and closes with its last call."""
     served = Served()
     caller = Caller(served)
     caller.h2.send_headers(1, HEADERS)
@@ -600,7 +603,7 @@ async def test_draining_takes_what_is_on_its_way_and_nothing_after() -> None:
 
 
 async def test_a_call_that_has_its_answer_takes_no_more() -> None:
-    """Its caller is told to stop, and what still comes is not kept."""
+    """Its caller is asked to stop, and later bytes are not kept."""
     served = Served()
     await served.feed(SETTLED + raw(headers_of(1)))
     served.calls[0].stream.finish(3, "enough")
@@ -611,7 +614,7 @@ async def test_a_call_that_has_its_answer_takes_no_more() -> None:
 
 
 async def test_a_connection_too_many_is_closed() -> None:
-    """At once, with its place given back."""
+    """It is closed at once, and its place is freed."""
     served = Served(room=0)
     assert served.wire.aborted
     served.lose()

@@ -10,7 +10,7 @@ from cohort.http2.frames import ErrorCode
 
 
 def test_codes_are_those_of_the_standard() -> None:
-    """By name and number: https://www.rfc-editor.org/rfc/rfc9113#section-7"""
+    """Names and numbers agree: https://www.rfc-editor.org/rfc/rfc9113#section-7"""
     ours = {name: code.value for name, code in ErrorCode.__members__.items()}
     assert ours.items() <= {code.name: code.value for code in h2.errors.ErrorCodes}.items()
 
@@ -26,5 +26,5 @@ def test_codes_are_those_of_the_standard() -> None:
     ],
 )
 def test_addresses_are_written_as_grpc_does(name: object, written: str) -> None:
-    """One of IPv4 on a socket of IPv6, too; a socket without a name has none."""
+    """An IPv4 address on an IPv6 socket is written so too; a socket without a name gives ""."""
     assert written_address(name) == written

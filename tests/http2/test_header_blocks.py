@@ -1,4 +1,4 @@
-"""Header blocks mean what the hpack library says, also those that are known by their bytes."""
+"""Header blocks decode as in the hpack library, also those that are cached by their bytes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Plain:
 def test_any_blocks_mean_what_was_encoded(
     steps: list[list[tuple[bytes, bytes, bool]] | int], huffman: bool
 ) -> None:
-    """Whatever came before: repeated blocks, changes of the table, and of its size."""
+    """This holds after repeated blocks, and changes of the table and its size."""
     encoder, blocks = hpack.Encoder(), HeaderBlocks(Plain())
     for step in steps * 2:
         if isinstance(step, int):
@@ -106,7 +106,7 @@ def test_a_full_table_forgets_its_oldest(sizes: list[tuple[int, int]]) -> None:
 
 
 def test_what_the_table_forgot_is_not_there() -> None:
-    """A field counts 32 bytes beside its own, so that 39 of 105 are kept."""
+    """A field counts 32 bytes in addition to its bytes, so 39 of 105 are kept."""
     blocks = [b"\x40\1a\x48" + b"v" * 72 for _ in range(39)]
     decoder = FieldDecoder(1 << 20)
     decoder.decode(b"".join(blocks))
@@ -116,7 +116,7 @@ def test_what_the_table_forgot_is_not_there() -> None:
 
 
 def test_a_list_is_read_up_to_its_bytes() -> None:
-    """Not one more."""
+    """One byte less refuses the list."""
     block = encode([(b"a", b"b" * 7)] * 10)
     assert len(FieldDecoder(400).decode(block)) == 10
     with pytest.raises(hpack.HPACKError):
@@ -158,7 +158,7 @@ def test_so_many_blocks_are_known() -> None:
     ],
 )
 def test_what_no_block_is_ends_the_connection(block: bytes, code: ErrorCode) -> None:
-    """Both sides' tables would differ from then on."""
+    """Otherwise both sides' tables would differ from then on."""
     with pytest.raises(ConnectionFault) as raised:
         HeaderBlocks(Plain()).decode(block)
     assert raised.value.code is code
@@ -166,9 +166,9 @@ def test_what_no_block_is_ends_the_connection(block: bytes, code: ErrorCode) -> 
 
 @pytest.mark.parametrize("coded", [False, True])
 def test_too_many_headers_are_read_all_the_same(coded: bool) -> None:
-    """So that the connection goes on: the next block may refer to what they added to the table."""
+    """The connection continues, since the next block may refer to their entries in the table."""
     encoder, blocks = hpack.Encoder(), HeaderBlocks(Plain())
-    most = MAX_HEADER_BYTES - 33 - 2 * 43  # a field counts 32 bytes beside its own
+    most = MAX_HEADER_BYTES - 33 - 2 * 43  # a field counts 32 more bytes
     fields = [("x-a", "12345678"), ("x-b", "12345678"), ("c", "d" * most)]
     first, last = blocks.decode(encoder.encode(fields)), blocks.decode(encoder.encode(fields))
     assert len(first) == len(last) == 3
@@ -180,7 +180,7 @@ def test_too_many_headers_are_read_all_the_same(coded: bool) -> None:
 @given(st.lists(st.tuples(st.binary(max_size=200), st.binary(max_size=20_000)), max_size=4))
 @example([(b"a" * size, b"b" * (128 * size)) for size in range(125, 131)])
 def test_what_we_encode_another_reads(headers: list[tuple[bytes, bytes]]) -> None:
-    """Literals of any length."""
+    """Literals may have any length."""
     decoder = hpack.Decoder(1 << 20)
     assert [tuple(one) for one in decoder.decode(encode(headers), raw=True)] == headers
 
@@ -190,7 +190,7 @@ def test_what_we_encode_another_reads(headers: list[tuple[bytes, bytes]]) -> Non
 def test_of_codes_no_more_are_read_than_a_call_may_have(
     count: int, named: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here the longest there are; the call is refused, and the table is as it was."""
+    """The longest codes refuse the call and leave the table as it was."""
     read: list[int] = []
 
     def plain(coded: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Heads of calls mean what gRPC says, and errors reach their callers as they were written."""
+"""Heads of calls are read as gRPC specifies, and errors reach their callers as written."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CALL = [
     ],
 )
 def test_deadlines_are_read(sent: bytes, seconds: float) -> None:
-    """In each unit; they do not make a head another one."""
+    """Each unit is read; heads that differ only in it share an entry."""
     heads = CallHeads()
     head = heads.read([*CALL, (b"grpc-timeout", sent)])
     assert head.timeout == pytest.approx(seconds, rel=1e-12)
@@ -44,7 +44,7 @@ def test_deadlines_are_read(sent: bytes, seconds: float) -> None:
 
 @pytest.mark.parametrize("sent", [b"", b"1", b"S", b"-1S", b"1s", b"123456789S", b"1S "])
 def test_what_no_deadline_is_is_known(sent: bytes) -> None:
-    """So that the call is refused, rather than served for ever; two deadlines are none either."""
+    """The call is refused, since it would have no deadline; two deadlines are also invalid."""
     assert CallHeads().read([*CALL, (b"grpc-timeout", sent)]).bad_timeout
     assert CallHeads().read([*CALL, *[(b"grpc-timeout", b"1S")] * 2]).bad_timeout
 
@@ -68,7 +68,7 @@ def test_metadata_that_nobody_can_read_is_left_out() -> None:
 
 
 def test_the_first_request_id_is_the_calls() -> None:
-    """And metadata as well; no other name gives one."""
+    """It is also metadata; no other name sets it."""
     ids = [(b"x-other", b"no"), (b"x-request-id", b"one"), (b"x-request-id", b"two")]
     head = CallHeads().read([*CALL, *ids])
     assert head.request_id == "one"
@@ -78,7 +78,7 @@ def test_the_first_request_id_is_the_calls() -> None:
 
 @pytest.mark.parametrize("sent", [b"user-1 ", b"user-1\t", b" user-1", b"\t user-1 \t"])
 def test_blanks_around_a_value_are_no_part_of_it(sent: bytes) -> None:
-    """As over HTTP: a caller stays on its variant, and its request keeps its id."""
+    """As over HTTP, a caller stays on its variant, and its request keeps its id."""
     head = CallHeads().read([*CALL, (b"x-user-id", sent), (b"x-request-id", sent)])
     assert head.metadata() == [("x-user-id", "user-1"), ("x-request-id", "user-1")]
     assert head.request_id == "user-1"
@@ -86,7 +86,7 @@ def test_blanks_around_a_value_are_no_part_of_it(sent: bytes) -> None:
 
 @given(st.text(max_size=40))
 def test_messages_of_errors_are_written_so_that_any_client_reads_them(text: str) -> None:
-    """Printable ASCII as it is, all else as the bytes of its UTF-8; what has none, as `?`."""
+    """Printable ASCII stays, other characters become bytes of UTF-8, and invalid ones `?`."""
     written = percent_encoded(text).decode("ascii")
     assert written.isprintable()
     assert unquote(written) == text.encode("utf-8", "replace").decode()
@@ -95,7 +95,7 @@ def test_messages_of_errors_are_written_so_that_any_client_reads_them(text: str)
 
 
 def test_trailers_have_what_ends_a_call() -> None:
-    """Those that are alone say which protocol it is; texts have no line ends, bytes are base64."""
+    """Trailers alone also name the protocol; texts have no line ends, and bytes are base64."""
     metadata = [("error-code", "a\r\nb"), ("x-bin", "ab")]
 
     def read(block: bytes) -> list[tuple[bytes, bytes]]:

@@ -1,4 +1,4 @@
-"""What a stream has to send leaves in its order, in frames of any size."""
+"""The send queue of a stream: parts leave in their order, in frames of any size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ parts = st.lists(st.integers(0, 10_000).map(lambda size: bytes([size % 251]) * s
 
 @given(st.lists(st.one_of(parts, st.integers(1, 20_000)), max_size=12))
 def test_all_of_it_leaves_in_its_order(steps: list[list[bytes] | int]) -> None:
-    """Whatever is added and taken in turn, by any number of bytes that are there."""
+    """This holds for any order of additions and takes, of any number of bytes."""
     queue, added, taken = SendQueue(), b"", b""
     for step in steps:
         if isinstance(step, list):

@@ -1,4 +1,4 @@
-"""Callers who ask at a pace of their own, over HTTP and gRPC, never twice, whatever happens."""
+"""Callers at a fixed pace, over HTTP and gRPC, without retries, during any fault."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Ask = Callable[[], Coroutine[None, None, str]]
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """When somebody asked (monotonic), how many seconds they waited, and for what: "" is right."""
+    """When a caller asked (monotonic), the seconds it waited, and the error, or "" if right."""
 
     asked: float
     seconds: float
@@ -44,11 +44,11 @@ class Heard:
 
     @property
     def failures(self) -> Counter[str]:
-        """What was not answered as it should be."""
+        """Counts of errors in answers."""
         return Counter(one.wrong for one in self.answers if one.wrong)
 
     def asked_since(self, moment: float) -> int:
-        """How many who asked `moment` or later were answered."""
+        """Return how many answers are to requests sent at `moment` or later."""
         return sum(one.asked >= moment for one in self.answers)
 
     def waited(self, share: float, since: float = 0, until: float = inf) -> float:
@@ -89,7 +89,7 @@ class Http:
 
 @asynccontextmanager
 async def calling(balancer: Balancer, *, pace: float = 50) -> AsyncIterator[Heard]:
-    """Ask so many times a second over either protocol while the block runs, then wait for all."""
+    """Ask `pace` times a second over each protocol while the block runs, then wait for all."""
     heard, over = Heard(), asyncio.Event()
     http = Http(balancer.port)
     async with connected(f"127.0.0.1:{balancer.grpc_port}", enable_retries=0) as client:

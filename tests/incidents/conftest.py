@@ -1,6 +1,6 @@
-"""Incidents, lived through again; those marked `long` by `make incidents` alone.
+"""Incidents, reproduced; those marked `long` run only in `make incidents`.
 
-Each test is named after what happened. Its docstring says what callers or operators saw then, and
+Each test has the name of an incident. Its docstring states what callers or operators saw then, and
 what they see now.
 """
 
@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def recorded() -> Iterator[list[recording.Case]]:
-    """What incidents did to the series, written down at the end where that is asked for."""
+    """The effects of incidents on the series, written to a file at the end if that is requested."""
     cases: list[recording.Case] = []
     yield cases
     if recording.ASKED:

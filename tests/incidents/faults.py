@@ -1,4 +1,4 @@
-"""What can be wrong with one replica of three."""
+"""Faults of one replica of three."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Fault = Callable[[Fleet, Path], AbstractContextManager[None]]
 
 @contextmanager
 def hung(fleet: Fleet, folder: Path) -> Iterator[None]:
-    """It does nothing more; the kernel goes on to accept connections for it."""
+    """It does nothing more, but the kernel still accepts connections for it."""
     process = fleet.replicas[0].process
     process.send_signal(signal.SIGSTOP)
     try:
@@ -30,7 +30,7 @@ def hung(fleet: Fleet, folder: Path) -> Iterator[None]:
 
 @contextmanager
 def dead(fleet: Fleet, folder: Path) -> Iterator[None]:
-    """It is killed, and nobody starts it again."""
+    """It is killed and not restarted."""
     fleet.end(0, kill=signal.SIGKILL)
     try:
         yield
@@ -80,7 +80,7 @@ def not_ready(fleet: Fleet, folder: Path) -> Iterator[None]:
 def garbage(
     answer: bytes, fleet: Fleet, folder: Path, *, tls: ssl.SSLContext | None = None
 ) -> Iterator[None]:
-    """Something else is on its ports, and says `answer` to all."""
+    """Another program is on its ports and sends `answer` to all."""
 
     with dead(fleet, folder), ExitStack() as stack:
         for port in (fleet.ports[0], fleet.grpc_ports[0]):

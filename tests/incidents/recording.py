@@ -1,8 +1,8 @@
-"""What real processes did to the series, as cases for promtool: `make recorded`.
+"""Effects of real processes on the series, as cases for promtool: `make recorded`.
 
-A replica is scraped every second here, and every 15 s where somebody is woken: the samples are
-replayed at that pace, by the rules as they are. A case either fires its alert and ends with the
-cure, or is silent from its beginning to its end.
+A replica is scraped every second here, and every 15 s in production: the samples are replayed at
+that pace, with the unchanged rules. A case either fires its alert and ends with the cure, or is
+silent throughout.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ PACE = 15
 HELD = 45
 """Scrapes for which what fires is held: more than the ten minutes that an alert waits at most."""
 AFTER = 65
-"""And what is there at the end: more than the quarter of an hour that alerts look back."""
+"""Scrapes held at the end: more than the quarter of an hour that alerts look back."""
 AFTER_BURNING = 130
 """More than the half hour for which a budget burns on without requests."""
 LOOKS_EVERY = 60
 """Seconds between two evaluations of the rules: there are many, and all cases want them."""
 
 ASKED = bool(os.environ.get("INCIDENTS_RECORD"))
-"""Whether what happens is to be written down."""
+"""True if events must be recorded."""
 
 HEAD = """# yamllint disable
 # promtool test rules recorded.yml: what real servers did to the series, written by `make recorded`.
@@ -63,10 +63,10 @@ class Recorder:
         self.began = self.end = self._now()
 
     def fires(self, at: float, labels: Mapping[str, str]) -> Case:
-        """It fired `at` a time of day with `labels`, and ended with a cure that is over by now."""
+        """Return a case that fired `at` a time of day with `labels`, and has ended with a cure."""
         self.end = self._now()
         place = self._place(at)
-        # A budget burns by what goes on, so that nothing can be held.
+        # A budget burns through continued errors, so no state can be held.
         burns = self.alert.endswith("BudgetBurn")
         held, after = (0, AFTER_BURNING) if burns else (HELD, AFTER)
         series = self._series(place, held, after)
@@ -105,9 +105,9 @@ class Recorder:
         return _lettered(case)
 
     def _series(self, place: int, held: int, after: int) -> dict[str, str]:
-        """All series that the alert looks at.
+        """Return all series that the alert reads.
 
-        What was at `place` is `held` for so many scrapes, what there is at the end `after` it.
+        The value at `place` is repeated for `held` scrapes, and the last value for `after` scrapes.
         """
         found = {}
         for selector in sorted(_selectors(self.alert)):
@@ -122,7 +122,7 @@ class Recorder:
         return found
 
     def _values(self, samples: Sequence[tuple[float, str]]) -> list[str | None]:
-        """One for each scrape since the beginning, None where there was none."""
+        """Return one value for each scrape since the beginning, and None for a missing one."""
         values: list[str | None] = [None] * (self._place(self.end) + 1)
         for at, value in samples:
             values[min(max(self._place(at), 0), len(values) - 1)] = value
@@ -156,7 +156,7 @@ def write(cases: Sequence[Case]) -> None:
 
 
 def _selectors(alert: str) -> set[str]:
-    """What an alert comes down to through recording rules: metrics, with their labels."""
+    """Return the metrics, with labels, that an alert reads directly or through recording rules."""
     found: set[str] = set()
     waiting = [rule["expr"] for rule in _RULES if rule.get("alert") == alert]
     while waiting:
@@ -181,7 +181,7 @@ def _test() -> str:
 
 
 def _lettered(case: Case) -> Case:
-    """With a letter in place of each address, which is another each time."""
+    """Return the case with a letter instead of each address, since addresses vary."""
     addresses = sorted(set(re.findall(r"127\.0\.0\.1:\d+", repr(case))))
     letters = dict(zip(addresses, "abcdefgh", strict=False))
 
@@ -199,7 +199,7 @@ def _lettered(case: Case) -> Case:
 
 
 def _notation(values: Sequence[str | None]) -> str:
-    """As promtool has them: a value and how often it is there again."""
+    """Return values in promtool's notation: a value and its number of repetitions."""
     words: list[str] = []
     for one, same in groupby(values):
         times = len(list(same))

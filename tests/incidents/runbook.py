@@ -22,7 +22,7 @@ def quoted(alert: str, text: str) -> str:
 
 
 def run(alert: str, command: str, **variables: object) -> str:
-    """Run a command of the entry in a shell with `variables`; give what it says."""
+    """Run a command of the entry in a shell with `variables`; return its output."""
     cohort = f'cohort() {{ {shlex.quote(sys.executable)} -m cohort "$@"; }}'
     done = subprocess.run(
         ["bash", "-c", f"{cohort}\n{quoted(alert, command)}"],

@@ -20,9 +20,9 @@ from tests.incidents.recording import ASKED, Case, Recorder
 from tests.waiting import PATIENCE, wait_until
 
 SECONDS = 1.0
-"""Between two scrapes."""
+"""Seconds between two scrapes."""
 TOKEN = "secret"
-"""Of operators."""
+"""The operators' token."""
 
 
 class Replica:
@@ -76,7 +76,7 @@ class Alert:
         self._goes_on()
 
     def _goes_on(self) -> None:
-        """Let Prometheus see it twice more, where that is to be written down."""
+        """Wait for two more scrapes of Prometheus, if events are recorded."""
         until = time() + (2 * SECONDS if ASKED else 0)
         self.watched.wait_for(f"vector(time()) >= {until}")
 
@@ -85,17 +85,17 @@ class Alert:
         self.watched.wait_for(f'absent(ALERTS{{alertname="{self.name}"}})')
 
     def stays_silent(self) -> None:
-        """See that it does not fire, though all that is wrong by now has been looked at twice."""
+        """Check that the alert does not fire after two evaluations of the present fault."""
         now = time()
         self.watched.wait_for(f"min(timestamp(service:replicas_ready:count)) > {now + 2 * SECONDS}")
         assert not self.watched.query(f'ALERTS{{alertname="{self.name}"}}')
 
     def quoted(self, text: str) -> str:
-        """What is copied from its entry in the runbook."""
+        """Return text that must be in the alert's runbook entry."""
         return runbook.quoted(self.name, text)
 
     def run(self, command: str, *, replica: Replica | None = None) -> str:
-        """What a command of its entry prints, about a replica and what the alert names."""
+        """Return the output of a command of its entry, for a replica and the alert's labels."""
         asked = replica or self.replica
         return runbook.run(
             self.name,
@@ -109,7 +109,7 @@ class Alert:
         )
 
     def logged(self, event: str) -> dict[str, Any]:
-        """The last such line in the log, which its entry tells of; waits for it."""
+        """Wait for a log event that the entry mentions; return its last line."""
         self.quoted(event)
 
         def found() -> list[dict[str, Any]]:
@@ -149,13 +149,13 @@ class Scene:
         return Alert(name, self.watched, self.replica), recorder
 
     def ask(self, model: str, body: object, *, times: int = 1) -> list[int]:
-        """The statuses of so many requests, one after the other."""
+        """Return the statuses of `times` requests, sent one after another."""
         url = f"{self.replica.server.url}/models/{model}/predict"
         with httpx.Client(timeout=PATIENCE) as client:
             return [client.post(url, json=body).status_code for _ in range(times)]
 
     def admin(self, path: str) -> None:
-        """What an operator does."""
+        """Send an operator's request."""
         url, token = f"{self.replica.server.url}/admin/{path}", f"Bearer {TOKEN}"
         httpx.post(url, headers={"authorization": token}, timeout=PATIENCE).raise_for_status()
 

@@ -27,7 +27,7 @@ PATH = "/models/m/predict"
 
 
 def prepare(folder: Path, *versions: onnx.ModelProto) -> None:
-    """The models, and what the operator wrote where there are two."""
+    """Write the models, and the operator's rollout if there are two."""
     for number, model in enumerate(versions, 1):
         onnx_models.save(model, folder / "models" / "m" / str(number) / "model.onnx")
     (folder / "models" / "m" / "config.yaml").write_text("versions: all\nproviders: [cpu]\n")
@@ -51,7 +51,7 @@ def canary(url: str) -> dict[str, Any]:
 async def test_a_canary_that_answered_nobody(
     tmp_path: Path, good: onnx.ModelProto, broken: onnx.ModelProto, value: object, status: int
 ) -> None:
-    """Seen: 299 of 299 callers got 500 (89 of 89 got 400), and the evidence was `bad 0`.
+    """299 of 299 callers got 500 (89 of 89 got 400), and the evidence was `bad 0`.
 
     Now the canary is rolled back within seconds, and its callers get the baseline's answers.
     """
@@ -73,7 +73,7 @@ async def test_a_canary_that_answered_nobody(
 
 
 async def test_a_broken_export_without_a_rollout(tmp_path: Path) -> None:
-    """Seen: a model that answered everyone 400 looked like callers' mistakes; now it is counted."""
+    """A model that answered all callers with 400 looked like their mistakes; now it is counted."""
     prepare(tmp_path, onnx_models.gather(size=3))
     bodies = [{"inputs": {"index": [5]}}] * 20 + [{"inputs": {"index": ["x"]}}] * 5
     with cohort(tmp_path / "models", tmp_path) as server:

@@ -1,8 +1,8 @@
 """Fire alerts on purpose, and follow their entries of docs/operations/runbook.md.
 
-A real server and a real Prometheus with our rules; only the times that alerts wait and look back
-are shortened. What is run or written is copied from the page. `make recorded` writes what the
-series did, where an alert fires and where it is to be silent, as cases for promtool.
+A real server and a real Prometheus use the shipped rules; only waiting and look-back times are
+shortened. Commands and edits are copied from the page. `make recorded` writes the series as cases
+for promtool, both for alerts that fire and for those that must be silent.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ def shop(tmp_path_factory: pytest.TempPathFactory, recorded: list[Case]) -> Iter
 
 @pytest.fixture
 def models(shop: Scene) -> Path:
-    """Where its models are."""
+    """The folder of its models."""
     return shop.replica.models
 
 
 def default_version(shop: Scene) -> object:
-    """Of the flowers' model."""
+    """Return the default version of the model of flowers."""
     return shop.replica.server.get("/models/iris").json()["default_version"]
 
 
 def test_a_version_with_other_inputs_did_not_take_over(shop: Scene, models: Path) -> None:
-    """A push that nobody was served by said so in no metric. Now it is a ticket.
+    """No metric showed that a push served no request. Now it is a ticket.
 
-    The runbook: `held_back` in /health says what differs; `allow_signature_change` lets it serve.
+    The runbook: `held_back` in /health has the difference; `allow_signature_change` lets it serve.
     """
     other, config = models / "iris" / "2", models / "iris" / "config.yaml"
     with shop.incident("CohortVersionHeldBack") as alert:
@@ -68,7 +68,7 @@ def test_a_version_with_other_inputs_did_not_take_over(shop: Scene, models: Path
 
 @pytest.mark.long
 def test_a_version_with_the_same_inputs_takes_over(shop: Scene, models: Path) -> None:
-    """As before: nobody is told of a good push, nor of the one that follows when it is removed."""
+    """Neither a good push nor its removal makes an alert, as before."""
     with (
         shop.quiet("CohortVersionHeldBack", "a good version is pushed and taken back"),
         shop.quiet("CohortVersionUnavailable", "a good version is pushed and taken back"),
@@ -81,7 +81,7 @@ def test_a_version_with_the_same_inputs_takes_over(shop: Scene, models: Path) ->
 
 @pytest.mark.long
 def test_a_config_had_a_typing_mistake(shop: Scene, models: Path) -> None:
-    """The model went on by its former config, and only the log said so. Now it is a ticket.
+    """The model kept its former config, and only the log showed it. Now it is a ticket.
 
     The runbook: /health names the file and the key, and so does `cohort check`; correct it.
     """
@@ -99,9 +99,9 @@ def test_a_config_had_a_typing_mistake(shop: Scene, models: Path) -> None:
 
 @pytest.mark.long
 def test_a_push_never_served(shop: Scene, models: Path) -> None:
-    """A new model whose only version is broken woke somebody. Now it is a ticket.
+    """A new model whose only version is broken paged an operator. Now it is a ticket.
 
-    The runbook: the version's page says why; publish a corrected one.
+    The runbook: the version's page has the reason; publish a corrected one.
     """
     file = models / "new" / "1" / "model.onnx"
     with (
@@ -119,7 +119,7 @@ def test_a_push_never_served(shop: Scene, models: Path) -> None:
 
 @pytest.mark.long
 def test_an_operator_unloaded_a_model(shop: Scene) -> None:
-    """Somebody was woken for what was done on purpose. Now nobody is."""
+    """An operator was paged for a deliberate action. Now there is no alert."""
     with (
         shop.quiet("CohortModelUnavailable", "an operator unloads a model"),
         shop.quiet("CohortVersionUnavailable", "an operator unloads a model"),
@@ -132,9 +132,9 @@ def test_an_operator_unloaded_a_model(shop: Scene) -> None:
 
 @pytest.mark.long
 def test_a_model_became_unavailable(shop: Scene, models: Path) -> None:
-    """Its file was overwritten while it served, and a restart found nothing else. That is critical.
+    """Its file was overwritten while it served, and a restart found only that. It is critical.
 
-    The runbook: the model's page says why; put the last working version back.
+    The runbook: the model's page has the reason; put the last working version back.
     """
     file = models / "iris" / "1" / "model.onnx"
     with shop.incident("CohortModelUnavailable") as alert:
@@ -184,10 +184,10 @@ def test_a_model_was_slow_on_purpose(shop: Scene, models: Path) -> None:
 
 @pytest.mark.long
 def test_a_broken_export_told_its_callers_that_they_were_wrong(shop: Scene, models: Path) -> None:
-    """89 of 89 callers got 400, which is in nobody's budget. Now it is critical.
+    """89 of 89 callers got 400, which does not count in a budget. Now it is critical.
 
-    The runbook: the log has the runtime's message; remove the new version. What callers get wrong
-    before a run spends nothing.
+    The runbook: the log has the runtime's message; remove the new version. Callers' mistakes that
+    are found before a run spend no budget.
     """
     for version, size in ((1, 10), (2, 3)):
         model = onnx_models.gather(size=size)
@@ -213,9 +213,10 @@ def test_a_broken_export_told_its_callers_that_they_were_wrong(shop: Scene, mode
 
 @pytest.mark.long
 def test_a_gpu_was_asked_for_and_not_there(shop: Scene, models: Path) -> None:
-    """Every CPU image had this alert for ever. Now who names another provider has it.
+    """Every CPU image always had this alert. Now only models that name another provider have it.
 
-    The runbook: the version's page says what was refused and why; where the CPU is meant, say so.
+    The runbook: the version's page has the refused provider and the reason; if the CPU is intended,
+    configure it.
     """
     if shop.replica.server.get("/models/iris/versions/1").json()["providers"]["active"] != "cpu":
         pytest.skip("for a machine without a GPU")
@@ -233,7 +234,7 @@ def test_a_gpu_was_asked_for_and_not_there(shop: Scene, models: Path) -> None:
 
 @pytest.mark.long
 def test_a_model_was_removed_while_it_was_asked_for(shop: Scene, models: Path) -> None:
-    """Its callers got 404, which is in nobody's budget. Now it is critical.
+    """Its callers got 404, which does not count in a budget. Now it is critical.
 
     The runbook: put the folder back.
     """
@@ -251,9 +252,9 @@ def test_a_model_was_removed_while_it_was_asked_for(shop: Scene, models: Path) -
 
 @pytest.mark.long
 def test_a_models_folder_was_mistyped(tmp_path: Path, recorded: list[Case]) -> None:
-    """The server said it was ready, with nothing to serve. Now it is not, and that is a ticket.
+    """The server was ready with no model to serve. Now it is not ready, and that is a ticket.
 
-    The runbook: /health says what is not there; put it there, or say that nothing is to be there.
+    The runbook: /health names the missing models; put them there, or allow an empty folder.
     """
     models = tmp_path / "modles"
     with scene(models, tmp_path, ready=False) as found:

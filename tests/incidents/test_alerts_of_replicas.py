@@ -1,4 +1,4 @@
-"""Alerts about replicas and what stands before them, fired on purpose; see test_alerts.py."""
+"""Alerts about replicas and their balancers, fired on purpose; see test_alerts.py."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ LIVE = "curl --max-time 2 $R/health/live"
 
 @pytest.mark.long
 def test_replicas_hung_until_one_was_left(tmp_path: Path, recorded: list[Case]) -> None:
-    """Only a warning fired. Now that half of them are lost is critical, and that one is left.
+    """Only a warning fired. Now the loss of half of them is critical, and so is a single one left.
 
-    The runbook: `kill -9`, since a process that is stopped takes no SIGTERM; start it again.
+    The runbook: use `kill -9`, since a stopped process does not handle SIGTERM; start it again.
     """
     models = tmp_path / "models"
     shutil.copytree(MODELS / "iris", models / "iris")
@@ -82,7 +82,7 @@ def by_haproxy(balancer: Balancer) -> Iterator[str]:
 
 @contextmanager
 def by_mtail(balancer: Balancer) -> Iterator[str]:
-    """What counts nginx's responses by its log; gives its host and port."""
+    """Run mtail, which counts nginx's responses from its log; yield its host and port."""
     address = f"127.0.0.1:{free_port()}"
     program = shutil.which("mtail")
     assert program, "this test needs mtail: apt-get install --no-install-recommends mtail"
@@ -112,14 +112,14 @@ def by_mtail(balancer: Balancer) -> Iterator[str]:
 def test_callers_got_errors_that_no_replica_counted(
     tmp_path: Path, recorded: list[Case], before: Any, counted: Any
 ) -> None:
-    """172 of 599 requests got 504 from nginx, and no budget lacked anything. Now one does.
+    """172 of 599 requests got 504 from nginx, and no budget counted them. Now one does.
 
-    The runbook: the balancer's log says who was asked, and that it does not answer; start it again.
+    The runbook: the balancer's log names the replica that does not answer; start it again.
     """
     replica = Replica(MODELS, tmp_path / "replica")
     try:
         replica.start()
-        ports = [replica.port, free_port(), free_port()]  # nobody answers at two of them
+        ports = [replica.port, free_port(), free_port()]  # two of them are closed
         with (
             before(ports, tmp_path) as balancer,
             counted(balancer) as counts,

@@ -20,7 +20,7 @@ ROLLOUT = "iris: {variants: {stable: {version: 1, weight: 1}, canary: {version: 
 
 @pytest.fixture(scope="module")
 def receiver() -> Iterator[Receiver]:
-    """Where notifications go."""
+    """The receiver of notifications."""
     started = Receiver(200)
     yield started
     started.close()
@@ -30,7 +30,7 @@ def receiver() -> Iterator[Receiver]:
 def shop(
     tmp_path_factory: pytest.TempPathFactory, recorded: list[Case], receiver: Receiver
 ) -> Iterator[Scene]:
-    """One replica with a rollout, which tells the receiver what it decides."""
+    """One replica with a rollout, which sends its decisions to the receiver."""
     folder = tmp_path_factory.mktemp("shop")
     models, file, secret = folder / "models", folder / "rollouts.yaml", folder / "secret"
     for version in "12":
@@ -48,16 +48,16 @@ def shop(
 
 
 def roll_back(shop: Scene) -> None:
-    """As an operator does, once more."""
+    """Clear the rollback and roll back again, as an operator does."""
     shop.admin("rollouts/iris/clear/canary")
     shop.admin("rollouts/iris/rollback/canary")
 
 
 @pytest.mark.long
 def test_the_state_folder_was_gone(shop: Scene) -> None:
-    """A canary that was rolled back got 46 % of traffic, and nobody heard. Now it is a ticket.
+    """A rolled-back canary got 46 % of traffic without an alert. Now it is a ticket.
 
-    The runbook: /health says that it is gone; put it back, and restart nothing before.
+    The runbook: /health reports that it is gone; put it back before any restart.
     """
     state = shop.replica.folder / "state"
     with shop.quiet("CohortStateFolder", "a canary is rolled back, and its rollback is recorded"):
@@ -77,7 +77,7 @@ def test_the_state_folder_was_gone(shop: Scene) -> None:
 
 @pytest.mark.long
 def test_a_receiver_refused_what_it_was_sent(shop: Scene, receiver: Receiver) -> None:
-    """Its secret was changed, and only the log said that nobody was told. Now it is a ticket.
+    """Its secret was changed, and only the log had the failed webhooks. Now it is a ticket.
 
     The runbook: the log has the status; a changed secret is read within seconds.
     """
@@ -103,10 +103,10 @@ def test_a_receiver_refused_what_it_was_sent(shop: Scene, receiver: Receiver) ->
 
 @pytest.mark.long
 def test_a_receiver_was_away(shop: Scene, receiver: Receiver) -> None:
-    """It could have been tried for an hour before anybody heard. Now it is a ticket after minutes.
+    """It could be retried for an hour without an alert. Now it is a ticket after minutes.
 
-    The runbook: the log says what the connection failed by, and the metrics what still waits; bring
-    it back, and what waits is sent.
+    The runbook: the log has the connection's error, and the metrics have the waiting webhooks.
+    Bring the receiver back, and they are sent.
     """
     with shop.incident("CohortWebhooksFail") as alert:
         receiver.statuses[:] = [502]

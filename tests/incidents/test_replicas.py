@@ -30,7 +30,7 @@ from tests.incidents.faults import FAULTS, Fault, garbage
 from tests.waiting import PATIENCE, until
 
 SECONDS = 6 if ALL else 3
-"""How long the fault is watched."""
+"""Seconds for which the fault is watched."""
 
 LONG = (pytest.mark.long,)
 SAMPLE = ("nginx", "hung")
@@ -47,11 +47,13 @@ BALANCERS_TIMEOUT = 35
 """Seconds that HAProxy waits for an answer."""
 
 SOON = 20
-"""Seconds that nobody waits, on the busiest machine: balancers wait for two seconds where they are
-right, and for a minute or for ever where they are not."""
+"""Seconds that bound every wait, on the busiest machine.
+
+Correct balancers wait for two seconds; wrong ones wait for a minute or indefinitely.
+"""
 
 PACE = 20
-"""How many requests a second callers send, over either protocol."""
+"""Requests a second that callers send, over each protocol."""
 
 
 def put_model(folder: Path) -> Path:
@@ -86,7 +88,7 @@ def tls_replicas(ca: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 def tls_nginx(ca: trustme.CA, tmp_path: Path) -> Start:
-    """The shipped nginx after the command that stands in the shipped file for TLS."""
+    """The shipped nginx config after the command in the shipped file for TLS."""
     trusted = tmp_path / "replicas-ca.crt"
     ca.cert_pem.write_to_path(trusted)
     shipped = (ROOT / "deploy/nginx/replicas-tls.conf").read_text()
@@ -103,7 +105,7 @@ def tls_nginx(ca: trustme.CA, tmp_path: Path) -> Start:
 
 @asynccontextmanager
 async def beside_the_loop(context: AbstractContextManager[None]) -> AsyncIterator[None]:
-    """Enter and leave it on a thread, so that callers go on."""
+    """Enter and leave it on a thread, so that callers continue."""
     await asyncio.to_thread(context.__enter__)
     try:
         yield
@@ -115,16 +117,18 @@ async def beside_the_loop(context: AbstractContextManager[None]) -> AsyncIterato
 async def test_one_replica_of_three_hung(
     start: Start, fault: Fault, replicas: Fleet, tmp_path: Path
 ) -> None:
-    """Stopped by SIGSTOP behind nginx, 172 of 599 callers got 504 after 60 s; behind HAProxy 36 of
-    590 waited for 60 s; a SIGKILL behind nginx cost six callers of gRPC their answer. Now nobody's
-    request fails, and who asks from a second later on is not kept waiting.
+    """No request fails while one replica has a fault, and requests a second later are fast.
+
+    Before, behind nginx, 172 of 599 callers got 504 after 60 s from a replica stopped by SIGSTOP.
+    Behind HAProxy 36 of 590 waited for 60 s. A SIGKILL behind nginx cost six gRPC callers their
+    answer.
     """
     with start(replicas.ports, tmp_path, grpc=replicas.grpc_ports) as balancer:
         await nobody_fails(balancer, fault, replicas, tmp_path / "fault")
 
 
 async def nobody_fails(balancer: Balancer, fault: Fault, replicas: Fleet, folder: Path) -> None:
-    """Who asks while one replica has a fault is answered, and from a second later on soon."""
+    """Callers during one replica's fault are answered, and from a second later on soon."""
     async with calling(balancer, pace=PACE) as heard:
         await until(lambda: len(heard.answers) > PACE)
         async with beside_the_loop(fault(replicas, folder)):
@@ -142,8 +146,10 @@ async def nobody_fails(balancer: Balancer, fault: Fault, replicas: Fleet, folder
 async def test_bytes_that_are_no_http_were_passed_on(
     name: str, tls_replicas: Fleet, tls_nginx: Start, tmp_path: Path
 ) -> None:
-    """nginx takes them for an answer of HTTP/0.9. Now there is a file with which it believes only
-    who has the replicas' certificate, and one that hangs or is killed costs nobody an answer there.
+    """With the shipped TLS file, nginx accepts only answers with the replicas' certificate.
+
+    Without it, nginx reads such bytes as an HTTP/0.9 answer. A replica that hangs or is killed
+    costs no answer there either.
     """
     with tls_nginx(tls_replicas.ports, tmp_path, grpc=tls_replicas.grpc_ports) as balancer:
         await nobody_fails(balancer, FAULTS[name], tls_replicas, tmp_path / "fault")
@@ -153,8 +159,9 @@ async def test_bytes_that_are_no_http_were_passed_on(
 async def test_somebody_else_had_a_replicas_address(
     tls_replicas: Fleet, tls_nginx: Start, tmp_path: Path
 ) -> None:
-    """What speaks HTTP over TLS, in the name of `cohort`, by a certificate that somebody else has
-    signed, is not believed: its answers reach no caller.
+    """A server with HTTP over TLS and the name `cohort`, but another CA, is rejected.
+
+    Its answers reach no caller.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_alpn_protocols(["h2", "http/1.1"])

@@ -1,4 +1,4 @@
-"""What the server decided was kept in a folder that went away."""
+"""The folder with the server's decisions went away."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def serving(folder: Path) -> AbstractContextManager[Cohort]:
 
 
 def variants_of(server: Cohort, requests: int = MANY) -> Counter[str]:
-    """Who answers so many requests, one after the other."""
+    """Count the variants that answer `requests` requests, sent one after another."""
     with httpx.Client(base_url=server.url) as client:
         answers = [client.post("/models/digits/predict", json=BODY) for _ in range(requests)]
     return Counter(answer.raise_for_status().json()["variant"] for answer in answers)
@@ -40,10 +40,10 @@ def admin(server: Cohort, action: str) -> None:
 
 
 def test_the_state_folder_was_renamed_away_under_traffic(tmp_path: Path) -> None:
-    """A rolled-back canary got 46 % of traffic within three seconds, and health said "healthy".
+    """A rolled-back canary got 46 % of traffic within three seconds, and health was "healthy".
 
-    Now it gets none, while the folder is away, when it is back, and after a restart; that it is
-    away is among the problems of /health and in the metrics; a clear ends it, also meanwhile.
+    Now it gets no request while the folder is away, when it is back, and after a restart. The
+    health and the metrics report that it is away. A clear ends the rollback, also while it is away.
     """
     copy_digits(tmp_path / "models")
     (tmp_path / "rollouts.yaml").write_text(HALVES)

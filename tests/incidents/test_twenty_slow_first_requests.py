@@ -9,7 +9,7 @@ ROLLOUT = Rollout("m", {"a": Variant("a", 1, 1), "b": Variant("b", 2, 1)}, "a")
 
 
 def served(*, slow_first: int = 0, slow_later: int = 0) -> bool:
-    """Whether a canary with so many slow requests among 600 is rolled back for its latency."""
+    """Return True if a canary with these slow requests among 600 is rolled back for its latency."""
     evidence = RolloutEvidence(ROLLOUT, Guard(max_latency_ratio=1.5))
     now = 0.0
     rolled_back = False
@@ -25,7 +25,7 @@ def served(*, slow_first: int = 0, slow_later: int = 0) -> bool:
 
 
 def test_twenty_slow_first_requests() -> None:
-    """Seen: rolled back. Now the first hundred are left out, and later ones are not."""
+    """The canary was rolled back. Now the first hundred are left out, and later ones count."""
     assert not served(slow_first=20)
     assert not served(slow_first=100)
     assert served(slow_later=100)

@@ -19,7 +19,7 @@ from tests.e2e.processes import ROOT, Cohort, cohort, free_port
 from tests.waiting import PATIENCE, wait_until
 
 OLD = "c8c3fc3"
-"""The version before: the last commit before decisions ended by a record of their own."""
+"""The old version: the last commit before decisions ended with a separate record."""
 
 ADMIN = {"authorization": "Bearer secret"}
 BODY = json.dumps({"model": "digits", "inputs": {"image": [[[[0.2] * 8] * 8]]}}).encode()
@@ -80,7 +80,7 @@ class Replicas:
         httpx.post(url, headers=ADMIN, timeout=PATIENCE).raise_for_status()
 
     def rolled_back(self, place: int) -> bool:
-        """Whether the replica there sends the canary nothing."""
+        """Return True if the replica there sends the canary no requests."""
         url = f"{self.running[place][1].url}/admin/rollouts"
         (canary,) = [
             one
@@ -90,7 +90,7 @@ class Replicas:
         return bool(canary["rolled_back"])
 
     def expect(self, *, rolled_back: bool) -> None:
-        """Wait until all follow the decision; none finds anything wrong with what others wrote."""
+        """Wait until all follow the decision; no replica has a problem with the others' records."""
         wait_until(lambda: all(self.rolled_back(one) is rolled_back for one in self.running))
         for _, one in self.running.values():
             wait_for_no_problem(one)
@@ -98,7 +98,7 @@ class Replicas:
 
 @contextmanager
 def replicas(folder: Path, old: Path, count: int = 3) -> Iterator[Replicas]:
-    """So many of the old version; the other places stay empty."""
+    """Start `count` replicas of the old version; the other places stay empty."""
     copy_digits(folder / "models")
     (folder / "rollouts.yaml").write_text(HALVES)
     started = Replicas(folder, old)
@@ -112,8 +112,9 @@ def replicas(folder: Path, old: Path, count: int = 3) -> Iterator[Replicas]:
 
 
 async def test_cohort_was_upgraded_by_one_replica(tmp_path: Path, old_sources: Path) -> None:
-    """Old and new behind one balancer, over one state folder: no request fails while the old one
-    goes, and each follows what the other decides.
+    """No request fails while a new version next to the old one replaces it.
+
+    Both are behind one balancer and use one state folder; each follows the other's decisions.
     """
     with (
         replicas(tmp_path, old_sources, count=1) as fleet,
@@ -126,7 +127,7 @@ async def test_cohort_was_upgraded_by_one_replica(tmp_path: Path, old_sources: P
 
 
 def upgrade_one(fleet: Replicas) -> None:
-    """A new replica beside the old one, with decisions on both sides, and then in its place."""
+    """Put a new replica next to the old one, with decisions on both sides, and then replace it."""
     fleet.ask(0, "rollback")  # by the old version, in its words
     fleet.start(1, old=False)
     fleet.expect(rolled_back=True)
@@ -142,8 +143,9 @@ def upgrade_one(fleet: Replicas) -> None:
 async def test_cohort_was_upgraded_and_rolled_back_under_traffic(
     tmp_path: Path, old_sources: Path
 ) -> None:
-    """Nobody had tried it. No request fails while each replica is replaced, by the new version and
-    then by the old one again, and what one version decides the other one follows.
+    """No request fails while each replica is replaced by the new version, and then by the old one.
+
+    The decisions of one version hold in the other. This had not been tried.
     """
     with replicas(tmp_path, old_sources) as fleet, nginx(fleet.ports, tmp_path) as balancer:
         async with calling(balancer.port, {"digits": BODY}) as calls:
@@ -169,4 +171,4 @@ def upgrade_and_return(fleet: Replicas, calls: Calls) -> None:
     for place in range(3):
         fleet.replace(place, old=True)  # and back
     fleet.expect(rolled_back=True)
-    assert calls.versions["2"] == canary  # nobody was sent to what was rolled back
+    assert calls.versions["2"] == canary  # no request reached the rolled-back version

@@ -100,7 +100,7 @@ def test_model_is_inspected_once(inspectors: Inspectors, path: Path) -> None:
 
 
 def test_bundled_models_need_no_process(inspectors: Inspectors) -> None:
-    """Nor a kept finding."""
+    """They need no kept finding either."""
     inspector = inspectors()
     for name, version in (("iris", 1), ("digits", 1), ("digits", 2)):
         assert inspector.inspect(opener(model_path(name, version)))
@@ -156,7 +156,7 @@ def test_memory_it_took_is_told_and_remembered(inspectors: Inspectors, path: Pat
 def test_rows_are_followed_in_the_child_and_remembered(
     inspectors: Inspectors, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So a graph that takes seconds to follow holds no thread of the server, now or later."""
+    """A graph whose proof takes seconds holds no thread of the server, now or later."""
     expected = opener(path, onnx_models.normalized_over_rows())
     expected.read()
     assert expected.rows.kind is RowKind.REFUTED
@@ -189,19 +189,19 @@ def test_rows_are_followed_in_the_child_and_remembered(
     )
 )
 def test_a_verdict_is_read_as_it_was_written(verdict: RowVerdict) -> None:
-    """Over a pipe and from a file, as JSON."""
+    """JSON carries it over a pipe and in a file."""
     assert read_verdict(json.loads(json.dumps(write_verdict(verdict)))) == verdict
 
 
 def test_limit_of_the_models_own_is_no_harm(inspectors: Inspectors, path: Path) -> None:
-    """A run that fails for `memory_limit_mb` fails in the server as well, by itself."""
+    """A run over `memory_limit_mb` fails alone in the server, so inspection accepts the model."""
     onnx_models.save(onnx_models.hoard(10**8), path)
     limited = Opener(path, chain=CHAIN, memory_limit_mb=16)
     assert inspectors(LITTLE_MEMORY).inspect(limited)
 
 
 def test_run_without_end_is_ended(inspectors: Inspectors, path: Path) -> None:
-    """By the system, whose limits the child has."""
+    """The system ends it, with the limits of the child."""
     with pytest.raises(LoadFailed, match="COHORT_INSPECTION_SECONDS"):
         inspectors(LITTLE_TIME).inspect(opener(path, onnx_models.endless()))
 
@@ -305,7 +305,7 @@ def test_cache_that_cannot_be_used_costs_an_inspection_each_start(
 def test_child_knows_no_secret(
     inspectors: Inspectors, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither tokens in the environment nor open files of the server."""
+    """It has no tokens in its environment and no open files of the server."""
     monkeypatch.setattr(
         "cohort.inspection.inspector.start_process", start_process
     )  # one that starts now

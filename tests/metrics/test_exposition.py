@@ -1,4 +1,4 @@
-"""The text that Prometheus reads, compared with what prometheus_client writes."""
+"""The text that Prometheus reads, compared with the text of prometheus_client."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Given(Collector):
 
 
 def written(families: Iterable[Metric], *, openmetrics: bool) -> bytes:
-    """What prometheus_client writes of `families`."""
+    """Return the text of prometheus_client for `families`."""
     registry = CollectorRegistry()
     registry.register(Given(families))
     return (generate_openmetrics if openmetrics else generate_latest)(registry)
@@ -69,7 +69,7 @@ def test_families_are_written_as_prometheus_client_writes_them(
 
 
 def test_parts_of_a_family_stand_together() -> None:
-    """Under one head, in the order of their coming, though others come in between."""
+    """They are under one head, in the order received, even if others come in between."""
     exposition = Exposition()
     for value in "ab":
         for name in ("first", "second"):
@@ -89,7 +89,7 @@ def test_parts_of_a_family_stand_together() -> None:
 
 
 def test_a_long_text_comes_in_blocks() -> None:
-    """Of about the same size, however long; together they are the text."""
+    """The blocks have about the same size, however long the text; joined they are the text."""
     exposition = Exposition()
     line = b'series{of="x"} 1.0\n' * 50
     exposition.lines(FamilyHead("series", "gauge", "Help.")).extend([line] * 1000)
@@ -100,7 +100,7 @@ def test_a_long_text_comes_in_blocks() -> None:
 
 
 def test_large_lists_are_cut_and_an_empty_one_is_a_part() -> None:
-    """So that a family without a line has its head."""
+    """A family without a line keeps its head."""
     assert list(parts([1, 2, 3, 4, 5], 2)) == [[1, 2], [3, 4], [5]]
     assert list(parts([1, 2], 2)) == [[1, 2]]
     assert list(parts([], 2)) == [[]]
@@ -110,7 +110,7 @@ def test_large_lists_are_cut_and_an_empty_one_is_a_part() -> None:
 def test_a_histogram_is_written_as_prometheus_client_writes_it(
     values: list[float], label: str
 ) -> None:
-    """With a label of any text."""
+    """The label may be any text."""
     histogram = Histogram((0.1, 1.0, 2.0))
     for value in values:
         histogram.observe(value)
@@ -137,7 +137,7 @@ def test_a_histogram_is_written_again_only_when_it_has_counted() -> None:
 
 
 def used_counts() -> VersionMetrics:
-    """The counts of a version of which everything has happened."""
+    """Return the counts of a version of which everything has happened."""
     counts = VersionMetrics()
     counts.objective = 0.1
     counts.request('a"b', "OK", 0.2)
@@ -152,7 +152,7 @@ def used_counts() -> VersionMetrics:
 
 
 def test_each_line_of_a_version_has_its_labels_in_order_and_its_family() -> None:
-    """As prometheus_client writes them: what its parser reads is written to the same lines."""
+    """The lines that prometheus_client's parser reads are written to the same lines again."""
     lines = VersionText(("m\\", "1"), used_counts()).lines()
     assert len(lines) == len(COUNTED)
     for head, text in zip(COUNTED, lines, strict=True):
@@ -252,7 +252,7 @@ def test_the_format_follows_the_accept_header(accept: str, content_type: str) ->
 
 
 def test_openmetrics_ends_with_its_mark() -> None:
-    """And names counters without `_total` above their lines."""
+    """It names counters without `_total` above their lines."""
     text = exposed(make_metrics(), openmetrics=True)
     assert text.endswith("\n# EOF\n")
     assert "# TYPE http_hot_requests counter\nhttp_hot_requests_total 0.0\n" in text

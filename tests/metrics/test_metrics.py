@@ -1,4 +1,4 @@
-"""What is counted, and how Prometheus reads it."""
+"""Metrics that are counted, and the text that Prometheus reads."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_an_answer_is_counted_by_outcome_and_timed_by_variant() -> None:
 
 
 def test_requests_beyond_the_objective_are_counted() -> None:
-    """Whatever their outcome, and exactly; where there is no objective, there is no series."""
+    """All outcomes count, exactly; without an objective, there is no series."""
     metrics = make_metrics()
     counts, others = metrics.version("iris", "1"), metrics.version("iris", "2")
     others.request("", "OK", 9.0)
@@ -102,7 +102,7 @@ def test_a_provider_that_is_missed_is_a_fallback(missed: bool) -> None:
 @pytest.mark.parametrize("kind", [RowKind.PROVEN, RowKind.RANDOM])
 @pytest.mark.parametrize("rows", [1, 8])
 def test_whether_a_version_batches_is_a_gauge_with_the_verdict(kind: RowKind, rows: int) -> None:
-    """One series for a version: batching may be off though rows are independent."""
+    """A version has one series: batching may be off though rows are independent."""
     engine = ControlledEngine(rows=RowVerdict(kind))
     engine.policy = BatchPolicy(max_batch_size=rows)
     seen = samples(make_metrics(), make_catalog({"iris": [make_entry(1, engine)]}).values())
@@ -129,7 +129,7 @@ def test_a_run_is_counted_with_its_rows_requests_and_waits() -> None:
 
 
 def test_the_same_version_is_counted_in_one_place() -> None:
-    """Whoever asks for a version's counts gets the same ones."""
+    """Every call for a version's counts returns the same object."""
     metrics = make_metrics()
     assert metrics.version("iris", "1") is metrics.version("iris", "1")
     assert metrics.version("iris", "1") is not metrics.version("iris", "2")
@@ -152,7 +152,7 @@ def test_buckets_reach_from_50_microseconds_to_30_seconds() -> None:
 
 
 def test_differences_of_a_shadow_are_counted_in_both_measures() -> None:
-    """By output; what is infinite or no number is in neither histogram."""
+    """They are counted by output; infinities and NaN are in neither histogram."""
     metrics = RolloutMetrics()
     outputs = [OutputDifference("scores", False, 0.5, 0.002), OutputDifference("text", True)]
     metrics.observe(Compared("digits", 3, True, outputs))

@@ -64,7 +64,7 @@ def test_graphs_are_given_up_once_rows_are_proven(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["values", "indices", "attribute", "list", "sparse attribute"])
 def test_weights_outside_the_file_are_found_in_tensors_of_every_kind(place: str) -> None:
-    """Such as those that are no weights of the graph."""
+    """Tensors that are not weights of the graph are found as well."""
     tensor = TensorProto(name="t", data_type=TensorProto.FLOAT, dims=[1])
     tensor.external_data.add(key="location", value="beside.bin")
     graph = helper.make_graph([helper.make_node("Op", [], ["y"])], "g", [], [])
@@ -84,7 +84,7 @@ def test_weights_outside_the_file_are_found_in_tensors_of_every_kind(place: str)
 
 
 def test_classes_are_read_that_are_more_than_other_numbers() -> None:
-    """Lists as long are left out where they are no classes."""
+    """Lists of the same length that do not hold classes are left out."""
     numbers = list(range(MAX_NUMBERS + 1))
     model = onnx_models.scores_by_class(numbers)
     model.graph.node[0].attribute.append(helper.make_attribute("others", numbers))

@@ -1,4 +1,4 @@
-"""The bundled models are what their own metadata says, measured on rows they never saw."""
+"""The bundled models' own metadata, measured on rows that they were not trained on."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_file_says_what_it_is(name: str, version: int) -> None:
 
 @each_model
 def test_file_is_small_and_whole(name: str, version: int) -> None:
-    """Everything is in one small file, with no weights beside it."""
+    """Everything is in one small file, without external weights."""
     path = model_path(name, version)
 
     assert path.stat().st_size <= LARGEST[name, version]
@@ -115,7 +115,7 @@ def test_digits_are_read_well() -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_ways_of_writing_that_the_data_set_lacks_are_read(version: int) -> None:
-    """Sevens without a bar, open and closed fours, ones with a foot: drawn by other hands."""
+    """Other hands drew sevens without a bar, open and closed fours, and ones with a foot."""
     pictures, labels = drawn_digits(440, seed=2026)
     again, _ = drawn_digits(440, seed=2026)
 

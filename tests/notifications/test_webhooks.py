@@ -61,7 +61,7 @@ def receiver(receivers: list[Receiver], *statuses: int) -> Receiver:
 
 
 async def test_a_notification_is_signed_as_the_standard_says(receivers: list[Receiver]) -> None:
-    """Over id, time and body, so that a receiver can tell who sent it and when."""
+    """The signature covers id, time and body, so a receiver can verify the sender and the time."""
     good = receiver(receivers, 204)
     async with sending(good.url) as webhooks:
         webhooks.send(note())
@@ -76,7 +76,7 @@ async def test_a_notification_is_signed_as_the_standard_says(receivers: list[Rec
 
 
 def test_the_example_of_the_standard_is_signed_alike() -> None:
-    """https://github.com/standard-webhooks/standard-webhooks: a secret in base64."""
+    """The secret is in base64: https://github.com/standard-webhooks/standard-webhooks"""
     signature = sign(
         decode_secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
         "msg_p5jXN8AQM9LWM0D4loKWxJek",
@@ -88,7 +88,7 @@ def test_the_example_of_the_standard_is_signed_alike() -> None:
 
 @pytest.mark.parametrize("text", [f"{SECRET}\n", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n"])
 def test_the_guide_tells_receivers_how_to_verify(text: str) -> None:
-    """By a function that takes the secret as the file has it, and no other secret or time."""
+    """Its function accepts the secret as in the file, and no other secret or time."""
     page = (ROOT / "docs/guide/webhooks.md").read_text()
     code = next(part for part in page.split("```") if "def verify(" in part)
     guide: dict[str, Any] = {}
@@ -113,7 +113,7 @@ def test_the_guide_tells_receivers_how_to_verify(text: str) -> None:
 async def test_a_receiver_that_fails_is_tried_again(
     receivers: list[Receiver], statuses: tuple[int, ...]
 ) -> None:
-    """With the same id, and with a signature of that moment; in order."""
+    """The id stays, the signature is new, and the order is kept."""
     failing = receiver(receivers, *statuses)
     async with sending(failing.url) as webhooks:
         webhooks.send(note("msg_1"))
@@ -123,7 +123,7 @@ async def test_a_receiver_that_fails_is_tried_again(
 
 
 async def test_a_receiver_that_is_not_there_yet_is_tried_again(receivers: list[Receiver]) -> None:
-    """As one that is being restarted."""
+    """A receiver may be restarting."""
     port = free_port()
     name = f"127.0.0.1:{port}"
     with capture_logs() as logged:
@@ -153,7 +153,7 @@ def test_an_address_that_is_none_is_refused_and_not_shown(text: str) -> None:
 async def test_a_receiver_that_refuses_is_not_tried_again(
     receivers: list[Receiver], status: int
 ) -> None:
-    """It says that it never will take it; what comes after is sent. No redirect is followed."""
+    """A refused notification is dropped, and the next one is sent. No redirect is followed."""
     refusing = receiver(receivers, status, 200)
     async with sending(refusing.url) as webhooks:
         webhooks.send(note("msg_1"))
@@ -164,7 +164,7 @@ async def test_a_receiver_that_refuses_is_not_tried_again(
 
 
 async def test_a_dead_or_slow_receiver_holds_up_nobody_else(receivers: list[Receiver]) -> None:
-    """Neither the others, nor who sends; what is too many or too old is counted."""
+    """Other receivers and the sender do not wait; too many or too old notifications are counted."""
     slow, good = receiver(receivers, 0), receiver(receivers, 200)
     dead = f"127.0.0.1:{free_port()}"
     retrying = Retrying(PATIENCE, 0.01, 0.02, give_up_after=0.0, most_waiting=3)
@@ -196,7 +196,7 @@ async def test_a_receiver_that_never_answers_is_given_up(receivers: list[Receive
 
 
 def test_what_waits_is_counted_by_receiver() -> None:
-    """Also before anything is sent. How long a receiver is tried stands in the guide."""
+    """The counts exist before anything is sent. The guide lists how long a receiver is retried."""
     webhooks = Webhooks(["http://a/1", "http://a/2", "http://b:1"], lambda: b"key")
     for number in range(2):
         webhooks.send(note(f"msg_{number}"))
@@ -207,7 +207,7 @@ def test_what_waits_is_counted_by_receiver() -> None:
 async def test_no_log_line_holds_a_secret(
     receivers: list[Receiver], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither what is signed with, nor what the address holds, whatever fails."""
+    """Neither the signing secret nor a secret in the address is logged, whatever fails."""
     failing = receiver(receivers, 500, 400)
     with capture_logs() as logged, caplog.at_level("DEBUG"):
         async with sending(failing.url) as webhooks:
@@ -222,7 +222,7 @@ async def test_no_log_line_holds_a_secret(
 
 
 async def test_a_secret_that_changes_signs_from_then_on(tmp_path: Path) -> None:
-    """One that breaks is told, and what was last good goes on signing."""
+    """A secret that becomes unreadable is logged, and the last good one continues to sign."""
     file = tmp_path / "secret"
     file.write_text(f"{SECRET}\n")
     utime(file, (1, 0))
@@ -232,7 +232,7 @@ async def test_a_secret_that_changes_signs_from_then_on(tmp_path: Path) -> None:
     assert logged == []
     for text, key in (("another", b"another"), ("", b"another"), ("whsec_AQID\n", b"\1\2\3")):
         file.write_text(text)
-        utime(file, (1, len(text)))  # long enough ago for nobody to be writing it
+        utime(file, (1, len(text)))  # long enough ago that the file counts as written
         await secret.check_file()
         assert secret.key == key
         assert bool(secret.problems) == (not text)
@@ -244,8 +244,8 @@ async def test_a_secret_that_changes_signs_from_then_on(tmp_path: Path) -> None:
         (lambda file: None, "is missing"),
         (mkfifo, "it is not a file"),
         (lambda file: file.mkdir(), "Is a directory|not a file"),
-        (lambda file: file.write_text(" \n"), "has no secret"),
-        (lambda file: file.write_text("whsec_"), "has no secret"),
+        (lambda file: file.write_text(" \n"), "contains no secret"),
+        (lambda file: file.write_text("whsec_"), "contains no secret"),
         (lambda file: file.write_text("whsec_!!!"), "not in base64"),
         (lambda file: file.write_bytes(b"\xff\xfe"), "not UTF-8"),
         (lambda file: file.write_text("a" * 10**6), "larger than"),
@@ -254,7 +254,7 @@ async def test_a_secret_that_changes_signs_from_then_on(tmp_path: Path) -> None:
 def test_a_secret_that_is_none_ends_the_start(
     tmp_path: Path, make: Callable[[Path], object], said: str
 ) -> None:
-    """With the file and the setting in a sentence; a pipe holds up nobody; none signs as empty."""
+    """The error names the file and the setting; a pipe does not block; no secret is empty."""
     file = tmp_path / "secret"
     make(file)
     with pytest.raises(ConfigProblems, match=f"^secret: COHORT_WEBHOOK_SECRET_FILE: .*({said})"):
@@ -262,7 +262,10 @@ def test_a_secret_that_is_none_ends_the_start(
 
 
 def test_there_is_nobody_to_tell_without_addresses(tmp_path: Path) -> None:
-    """Then no secret is read. With them all are told, signed by what is in the file."""
+    """Then no secret is read.
+
+    With addresses, all receivers are notified, signed with the secret of the file.
+    """
     file = tmp_path / "secret"
     assert make_webhooks(Settings()) == (None, None)
     assert make_webhooks(Settings(webhook_secret_file=file)) == (None, None)

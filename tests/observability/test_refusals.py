@@ -1,4 +1,4 @@
-"""What becomes of a refused or failed request, on whichever API."""
+"""Refused and failed requests, on every API."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def full_allowance(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("error", [InvalidInput("no"), DeadlineExceeded(0.1)])
 def test_a_refusal_is_logged_at_info(error: CohortError) -> None:
-    """Without a traceback: the server did what it should."""
+    """The line has no traceback: the server did what it should."""
     with capture_logs() as lines:
         log_refusal(LOG, error, "a1", path="/predict")
     (line,) = lines
@@ -34,7 +34,7 @@ def test_a_refusal_is_logged_at_info(error: CohortError) -> None:
 
 @pytest.mark.parametrize("error", [InferenceFailed("no"), LoadFailed("no"), CohortError("no")])
 def test_a_failure_is_logged_at_error(error: CohortError) -> None:
-    """With its traceback: somebody has to look into it."""
+    """The line has a traceback, since an operator has to investigate."""
     with capture_logs() as lines:
         log_refusal(LOG, error, "a1", method="ModelInfer")
     (line,) = lines
@@ -43,7 +43,7 @@ def test_a_failure_is_logged_at_error(error: CohortError) -> None:
 
 
 def test_of_many_lines_of_a_kind_some_are_left_out_and_counted() -> None:
-    """So many in a second; the next one that is written says how many were not."""
+    """Each second has a limit of lines; the next line contains the number of those left out."""
     lines = LineLimit(per_second=2)
     assert [lines.take("Overloaded", 10.0 + part) for part in (0.0, 0.1, 0.2, 0.9)] == [
         *(0, 0),
@@ -68,12 +68,12 @@ def test_a_line_says_how_many_were_left_out_before_it(monkeypatch: pytest.Monkey
 def test_what_was_sent_stays_out_of_the_log() -> None:
     """The sentence for the log is the redacted one."""
     with capture_logs() as lines:
-        log_refusal(LOG, InvalidInput("input 'x' takes FP32, got 'secret'"), "a1")
+        log_refusal(LOG, InvalidInput("input 'x' must be FP32, got 'secret'"), "a1")
     assert "secret" not in str(lines)
 
 
 def test_a_bug_is_told_without_its_words() -> None:
-    """The caller hears that the server failed; the log gets the bug itself."""
+    """The caller learns that the server failed; the log gets the bug itself."""
     bug = ZeroDivisionError("secret")
     error = known_error(bug)
     assert isinstance(error, InferenceFailed)
@@ -89,7 +89,7 @@ def test_what_cannot_be_passed_on_is_no_id(value: bytes | None) -> None:
 
 
 def test_ids_differ() -> None:
-    """And can be passed on themselves."""
+    """Ids differ, and can be passed on themselves."""
     first, second = new_request_id(), new_request_id()
     assert first != second
     assert re.fullmatch(rb"[0-9a-f]{8}-[0-9a-f]+", first)

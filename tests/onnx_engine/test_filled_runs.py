@@ -19,7 +19,7 @@ FILLED = Profile({1: 0.001, 8: 0.001}, 8, change_seconds=0.1)
 
 
 async def engine_with(disk: RegistryOnDisk, profile: Profile) -> BatchedSession:
-    """The engine of a model that tells how many rows its runs have, and of this profile."""
+    """Return the engine of a model that outputs how many rows its runs have, with this profile."""
     onnx_models.save(onnx_models.rows_of_its_run(), disk.models / "m/1/model.onnx")
     await disk.reconcile()
     engine = disk.registry.find("m").engine
@@ -31,7 +31,7 @@ async def engine_with(disk: RegistryOnDisk, profile: Profile) -> BatchedSession:
 
 
 async def rows_run(queue: RequestQueue, rows: int) -> int:
-    """The rows of the run that a request of some rows is answered from."""
+    """Return the rows of the run that a request of some rows is answered from."""
     reply = RecordedReply()
     queue.submit({"x": np.ones((rows, 3), np.float32)}, reply)
     same, counts = await reply.outputs()
@@ -41,7 +41,7 @@ async def rows_run(queue: RequestQueue, rows: int) -> int:
 
 @pytest.mark.parametrize("queue", ["callers", "copies", "shadow"])
 async def test_each_queue_fills_them_up(disk: RegistryOnDisk, queue: str) -> None:
-    """They share a session, which a run of any of them would make prepare anew."""
+    """The queues share a session, which would prepare again after any run of another size."""
     engine = await engine_with(disk, FILLED)
     wanted: RequestQueue = engine
     if queue != "callers":
@@ -53,7 +53,7 @@ async def test_each_queue_fills_them_up(disk: RegistryOnDisk, queue: str) -> Non
     "profile",
     [
         replace(FILLED, change_seconds=0.0),
-        replace(FILLED, max_batch_size=1, reason="larger batches are no faster here"),
+        replace(FILLED, max_batch_size=1, reason="larger batches are not faster here"),
     ],
 )
 async def test_where_it_does_not_pay_they_are_left(disk: RegistryOnDisk, profile: Profile) -> None:
@@ -62,7 +62,7 @@ async def test_where_it_does_not_pay_they_are_left(disk: RegistryOnDisk, profile
 
 
 async def test_a_version_that_was_seen_not_to_follow_is_not_filled_up(disk: RegistryOnDisk) -> None:
-    """Nor after it was measured again: what requests have shown stays so."""
+    """It is not filled up after another measurement either: the evidence of requests stays."""
     engine = await engine_with(disk, FILLED)
     engine.unbatched = True
     engine.adopt(MeasuredVersion(engine.profile, None, final=True))

@@ -44,7 +44,7 @@ class Rig:
         )
         self.device = "cpu"
 
-    # what is used of the session that is measured
+    # the used part of the measured session
 
     def control(self) -> object:
         return self.measured.make_control()
@@ -73,7 +73,7 @@ async def rig(**options: Any) -> AsyncIterator[Rig]:
 
 
 async def test_a_run_begins_once_no_request_runs_or_waits() -> None:
-    """And gives what the model gives; its seconds count, the wait does not."""
+    """It returns the model's outputs; its seconds count, the wait does not."""
     async with rig() as it:
         first, second = it.ask(), it.ask()
         await it.served.started(1)
@@ -92,7 +92,7 @@ async def test_a_run_begins_once_no_request_runs_or_waits() -> None:
 
 
 async def test_what_a_run_was_given_is_freed_with_it() -> None:
-    """And not when the collector comes, which is rarely: a measurement has many and large ones."""
+    """It does not wait for the collector, which runs rarely: a measurement has large inputs."""
     async with rig() as it:
         session: Any = it
         given = np.ones((1, 2), np.float32)
@@ -126,7 +126,7 @@ async def test_a_request_waits_for_no_more_than_the_run_in_progress() -> None:
 
 
 async def test_a_disturbed_run_does_not_count() -> None:
-    """Another that began meanwhile had the caches and the memory as well."""
+    """A run that began during it used the same caches and memory."""
     async with rig() as it:
         measuring = it.measure()
         await it.measured.started(1)
@@ -171,7 +171,7 @@ async def test_a_server_that_is_never_idle_is_measured_all_the_same(
 async def test_nobody_waits_for_the_measurement_of_a_closed_version(
     monkeypatch: pytest.MonkeyPatch, waiting: bool
 ) -> None:
-    """Neither for a run that waits, nor for one in progress, which is stopped."""
+    """A waiting run is dropped, and one in progress is stopped."""
     monkeypatch.setattr(idle_runs, "CHECK_RUN_SECONDS", 0.01)
     async with rig() as it:
         if waiting:
@@ -187,7 +187,7 @@ async def test_nobody_waits_for_the_measurement_of_a_closed_version(
 
 
 async def test_a_run_that_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As that of a request would be, and the measurement is over."""
+    """It is stopped as a request's run would be, and the measurement ends."""
     monkeypatch.setattr(idle_runs, "CHECK_RUN_SECONDS", 0.01)
     async with rig(limit=0.05) as it:
         measuring = it.measure()
@@ -198,15 +198,15 @@ async def test_a_run_that_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPa
 
 
 async def test_a_measurement_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However often its runs are disturbed."""
-    monkeypatch.setattr(idle_runs, "MOST_SECONDS", -1.0)
+    """It ends however often its runs are disturbed."""
+    monkeypatch.setattr(idle_runs, "MAX_SECONDS", -1.0)
     async with rig() as it:
         with pytest.raises(OutOfTime, match="it took longer than"):
             await it.measure()
 
 
 async def test_what_a_run_raises_is_raised() -> None:
-    """Where the model refuses, that is what there is to know."""
+    """If the model refuses, its error is the result."""
 
     def refuse(inputs: Arrays) -> Outputs:
         raise InferenceFailed("no")

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cohort.onnx_engine import doubt, measurement, measurer
+from cohort.onnx_engine import measurement, measurer, pace_check
 from cohort.onnx_engine.batched_session import BatchedSession
 from cohort.profiling import MEASURING, Threads, profile_briefly, result
 from cohort.registry import (
-    VersionDoubted,
     VersionEntry,
     VersionMeasured,
+    VersionProfileStale,
     VersionReady,
 )
 from cohort.tensors import Array, Arrays
@@ -58,7 +58,7 @@ async def until_measured(disk: RegistryOnDisk, times: int = 1) -> None:
 
 
 async def test_a_version_serves_one_by_one_until_it_is_measured(disk: RegistryOnDisk) -> None:
-    """Off the event loop, since nobody knows for how long a run would hold it; then as measured."""
+    """It runs off the event loop, since the length of a run is unknown; then as measured."""
     disk.put(1)
     await disk.reconcile()
     assert [type(one) for one in disk.events] == [VersionReady]
@@ -144,13 +144,13 @@ async def test_a_profile_that_proves_wrong_is_measured_and_kept_anew(
     disk: RegistryOnDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factor: float
 ) -> None:
     """One that was made on a busy machine, say, or changed by hand."""
-    monkeypatch.setattr(doubt, "LOOKS", 3)
+    monkeypatch.setattr(pace_check, "CHECKS", 3)
     disk.keep_in(tmp_path / "cache")
     onnx_models.save(onnx_models.slow(nodes=20), disk.models / "m" / "1" / "model.onnx")
     configure(disk, "session: {intra_op_threads: 1}")
     await disk.reconcile()
     await until_measured(disk)
-    await disk.registry.look_at_engines()
+    await disk.registry.check_engines()
     (file,) = (tmp_path / "cache" / "profiles").glob("*.json")
     kept = json.loads(file.read_text())
     right = kept["seconds"]
@@ -162,16 +162,16 @@ async def test_a_profile_that_proves_wrong_is_measured_and_kept_anew(
     assert found.kept
     assert found.profile.seconds_for(1) == pytest.approx(kept["seconds"]["1"])
 
-    async def doubted() -> bool:
+    async def stale() -> bool:
         for _ in range(10):
             await infer(engine_of(disk), ROW)
-        await disk.registry.look_at_engines()
-        return any(isinstance(one, VersionDoubted) for one in disk.events)
+        await disk.registry.check_engines()
+        return any(isinstance(one, VersionProfileStale) for one in disk.events)
 
-    await until(doubted)
+    await until(stale)
     await until_measured(disk, 2)
     found = engine_of(disk).profile
-    assert (found.kept, found.doubt) == (False, "")
+    assert (found.kept, found.stale_reason) == (False, "")
     assert found.profile.seconds_for(1) < right["1"] * 100
     assert json.loads(file.read_text())["seconds"]["1"] == pytest.approx(found.profile.seconds[1])
 
@@ -205,7 +205,7 @@ async def test_the_next_try_of_a_measurement_is_named(
 async def test_what_cannot_be_measured_stays_careful_and_is_tried_again(
     disk: RegistryOnDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Later, and not for ever; the description says why."""
+    """It is tried again later, a limited number of times; the description gives the reason."""
     failures: list[int] = []
 
     def fail(*_: object, **__: object) -> None:

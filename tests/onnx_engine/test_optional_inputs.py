@@ -1,4 +1,4 @@
-"""Requests that set what the model has a default for, and copies of them: each runs by itself."""
+"""Requests that set an input which has a default, and copies of them: each runs alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from tests import onnx_models
 from tests.engines import batching_of
 from tests.registry.on_disk import RegistryOnDisk
 
-# As many rows as terms, so that both could be joined: the sum of others' terms would be added, too.
+# There are as many rows as terms, so that both could be joined: the sum would then include others'
+# terms.
 SET: Arrays = {"x": np.ones((2, 3), "f4"), "terms": np.ones(2, "f4")}
 
 

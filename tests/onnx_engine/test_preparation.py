@@ -1,4 +1,4 @@
-"""What a load does once, however many parts of it need the result."""
+"""Work that a load does once, however many parts of it need the result."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def publish(path: Path) -> None:
 
 @pytest.fixture
 def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often files were hashed, by name, and inputs looked for (`trial`).
+    """Count how often files were hashed, by name, and inputs looked for (`trial`).
 
-    Every graph is kept, and two threads are the best for exclusive runs, so that all that needs a
+    Every graph is kept, and two threads are the best for exclusive runs. So every part that needs a
     digest or a trial takes part, once the version is measured.
     """
     counter: Counter[str] = Counter()
@@ -116,7 +116,7 @@ def load(path: Path, cache: Path | None, config: ModelConfig = CONFIG) -> Prepar
 def test_cold_load_hashes_the_model_once_and_looks_for_inputs_once(
     path: Path, tmp_path: Path, counts: Counter[str]
 ) -> None:
-    """For the manifest, the optimized graph, the profile, threads and the exclusive session."""
+    """The manifest, optimized graph, profile, threads and exclusive session share the results."""
     first = load(path, tmp_path / "cache")
     assert (counts["model.onnx"], counts["trial"]) == (1, 1)
     assert (first.profile_result.kept, first.exclusive is not None) == (False, True)
@@ -198,7 +198,7 @@ def test_model_that_refuses_synthetic_inputs_is_served_with_a_reason(
 
 
 def test_runs_without_end_are_ended_when_the_load_is_cancelled(tmp_path: Path) -> None:
-    """Between two nodes, by the reason that it was given; no profile is kept."""
+    """They end between two nodes, with the given reason; no profile is kept."""
     endless = onnx_models.growing_with_rows(loops=True)
     path = onnx_models.save(endless, tmp_path / "slow" / "3" / "model.onnx")
     cache, token = tmp_path / "cache", CancellationToken()
@@ -216,7 +216,7 @@ def test_runs_without_end_are_ended_when_the_load_is_cancelled(tmp_path: Path) -
 def test_no_run_is_larger_than_what_it_prepares(
     path: Path, monkeypatch: pytest.MonkeyPatch, wanted: tuple[int, ...] | None, rows: list[int]
 ) -> None:
-    """On the CPU that is one row, unless an operator wants more."""
+    """The CPU prepares one row, unless an operator wants more."""
     (path.parent / "manifest.json").unlink()
     seen: list[int] = []
 
@@ -230,7 +230,7 @@ def test_no_run_is_larger_than_what_it_prepares(
 
 
 def test_what_first_runs_took_of_memory_is_given_back(tmp_path: Path) -> None:
-    """A row of this model takes 256 MB for a moment; its session keeps none of it."""
+    """A row of this model takes 256 MB for a moment; its session keeps no part of it."""
     made = onnx.parser.parse_model(
         """<ir_version: 10, opset_import: ["": 20]> wide (float[N, 1] x) => (float[N, 1] y)
         <int64[2] wide = {1, 67108864}, int64[1] one = {1}>
@@ -254,8 +254,8 @@ def test_what_first_runs_took_of_memory_is_given_back(tmp_path: Path) -> None:
 def test_a_version_whose_runs_take_for_ever_keeps_out_nobody(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One runs at a time, but waits for another only so long; what it waits is none of its time."""
-    monkeypatch.setattr(turns, "LONGEST_TURN_SECONDS", 0.3)
+    """Runs take turns with a limited wait. The wait does not count as time of the run."""
+    monkeypatch.setattr(turns, "MAX_TURN_SECONDS", 0.3)
     token = CancellationToken()
     with turns.RUNNING.turn(CancellationToken()):
         prepared = prepare_version(Source(path, "", CONFIG), VersionOpener(None), token)
@@ -288,7 +288,7 @@ def test_cancelling_during_exclusive_runs_leaves_a_version_that_serves(
 
 
 def test_a_cache_that_is_deleted_during_a_load_is_no_fault_of_the_model(tmp_path: Path) -> None:
-    """The load fails for want of its private copy, says so, and is one to try again."""
+    """The load fails because its private copy is missing, names that reason, and can be retried."""
     path = onnx_models.save_with_external_data(onnx_models.mlp(), tmp_path / "m/1/model.onnx")
     source, cache = Source(path, "a", CONFIG), tmp_path / "cache"
 
@@ -306,7 +306,7 @@ def test_a_cache_that_is_deleted_during_a_load_is_no_fault_of_the_model(tmp_path
 def test_files_that_change_while_they_are_loaded_may_load_another_time(
     path: Path, change: str
 ) -> None:
-    """Whatever the load failed with: it is no word on the files as they were seen."""
+    """This holds for every failure of the load: it is not a verdict on the files that changed."""
     source = Source(path, stamp_files(str(path.parent))[0], CONFIG)
 
     class Changing:
@@ -328,7 +328,7 @@ def test_files_that_change_while_they_are_loaded_may_load_another_time(
 
 
 def test_the_configs_example_is_shown_and_tried(path: Path) -> None:
-    """Before those of the manifest, as the operator wrote it."""
+    """It comes before those of the manifest, as the operator wrote it."""
     prepared = load(path, None, replace(CONFIG, example=({"x": [[1, 2, 3, 4.5]]},)))
     assert prepared.example is not None
     assert prepared.example["x"].tolist() == [[1, 2, 3, 4.5]]
@@ -348,7 +348,7 @@ def test_an_example_may_be_given_by_its_shape(path: Path) -> None:
 
 
 def listening(folder: Path) -> Path:
-    """A model as Silero's, which takes long sounds only and one state for each row."""
+    """Return a model as Silero's, which takes long sounds only and one state for each row."""
     made = onnx.parser.parse_model(
         """<ir_version: 10, opset_import: ["": 20]>
         listening (float[A, B] sound, float[2, C, 8] state, int64 rate) => (float[A, D] y)
@@ -366,7 +366,7 @@ def listening(folder: Path) -> Path:
 
 
 def test_a_model_that_takes_few_sizes_is_told_the_key_that_names_them(tmp_path: Path) -> None:
-    """With its own inputs in it; a shape needs no more than its sizes."""
+    """The error contains the model's inputs; a shape needs only its sizes."""
     path = listening(tmp_path)
     told = load(path, None).profile_result.profile.reason
     assert "Pad reflect" in told
@@ -388,7 +388,7 @@ def test_a_model_that_takes_few_sizes_is_told_the_key_that_names_them(tmp_path: 
 
 
 def test_an_example_may_be_a_file_of_the_version(path: Path) -> None:
-    """As `numpy.savez` writes it; its values count where the model takes no made-up ones."""
+    """The file is from `numpy.savez`; its values count if the model refuses made-up ones."""
     made = onnx.parser.parse_model(
         """<ir_version: 10, opset_import: ["": 20]> places (int64[N] at) => (float[N] y)
         <float[200] table = {0}> { y = Gather(table, at) }"""
@@ -411,8 +411,8 @@ def test_an_example_may_be_a_file_of_the_version(path: Path) -> None:
     ("content", "reason"),
     [
         (None, "'rows.npz' not found: put it into the version's folder"),
-        (b"PK", "'rows.npz' is no .npz file, or is truncated"),
-        ({"x": np.zeros((1, 4), "f8")}, "input 'x' takes FP32, got FP64"),
+        (b"PK", "'rows.npz' is not a .npz file, or is truncated"),
+        ({"x": np.zeros((1, 4), "f8")}, "input 'x' must be FP32, got FP64"),
         ({"x": np.zeros((1, 5), "f4")}, "input 'x'"),
         ({"x": np.array([None])}, "pickled objects, which are never loaded"),
         ({"y": np.zeros((1, 4), "f4")}, "input 'y' not found"),
@@ -440,7 +440,7 @@ def test_made_texts_are_fewer_than_made_numbers(path: Path) -> None:
 
 
 def asked_by_length(folder: Path) -> Path:
-    """A model whose rows are independent where they are at least 8 long."""
+    """Return a model whose rows are independent where they are at least 8 long."""
     made = onnx.parser.parse_model(
         """<ir_version: 10, opset_import: ["": 20]> asked (float[N, T] x) => (float[N, U] y)
         <int64 at = {1}, int64 eight = {8}>
@@ -453,7 +453,7 @@ def asked_by_length(folder: Path) -> Path:
 
 
 def test_examples_have_their_sizes_proven(path: Path) -> None:
-    """Also for sessions opened later; not where the operator's word is for all sizes."""
+    """This holds for later sessions too, unless the operator vouches for all sizes."""
     path = asked_by_length(path.parent.parent.parent)
     example = ({"x": {"shape": [1, 9]}}, {"x": {"shape": [1, 4]}})
     config = replace(CONFIG, example=example)
@@ -466,7 +466,7 @@ def test_examples_have_their_sizes_proven(path: Path) -> None:
 
 
 def test_a_version_is_measured_with_requests_that_share_runs(path: Path) -> None:
-    """Whatever example is the first, which the page shows; and it has the bits of these."""
+    """This holds for any first example, which the page shows; and it has the bits of these."""
     path = asked_by_length(path.parent.parent.parent)
     example = ({"x": {"shape": [2, 4]}}, {"x": {"shape": [3, 9]}})
     batching = BatchPolicy(exact=True)
@@ -481,7 +481,7 @@ def test_a_version_is_measured_with_requests_that_share_runs(path: Path) -> None
 
 
 def test_an_example_of_each_kind_is_tried(path: Path) -> None:
-    """Once, however many there are; where all kinds may share runs, the first two."""
+    """Each kind is tried once; if all kinds may share runs, the first two are tried."""
     path = asked_by_length(path.parent.parent.parent)
     lengths = (9, 4, 10, 9, 11)
     config = replace(CONFIG, example=tuple({"x": {"shape": [1, one]}} for one in lengths))
@@ -511,7 +511,7 @@ def test_a_profile_is_kept_for_examples_of_its_sizes(path: Path, tmp_path: Path)
         ({"x": {"shape": [2, 5]}}, "input 'x'.* .with made-up values for 'x': "),
         ({"x": [2, 5]}, "input 'x'.* .with made-up values for 'x': "),
         ({"x": [1, 2, 3, 4]}, "input 'x'"),
-        ({"x": {"shapes": [2, 4]}}, "input 'x' takes values or .*got the keys 'shapes'"),
+        ({"x": {"shapes": [2, 4]}}, "input 'x' needs values or .*got the keys 'shapes'"),
         ({"y": {"shape": [2, 4]}}, "input 'y' not found"),
         ({"x": [[1, 2]]}, "input 'x'"),
         ({"x": "text"}, "input 'x'"),
@@ -522,6 +522,6 @@ def test_a_profile_is_kept_for_examples_of_its_sizes(path: Path, tmp_path: Path)
 def test_an_example_that_does_not_fit_fails_the_load(
     path: Path, example: dict[str, Any], reason: str
 ) -> None:
-    """With what is wrong with it, as a caller of /predict is told."""
+    """The reason is the one that a caller of /predict gets."""
     with pytest.raises(LoadFailed, match=rf"the example of config\.yaml: .*{reason}"):
         load(path, None, replace(CONFIG, example=(example,)))

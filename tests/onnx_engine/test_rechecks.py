@@ -1,4 +1,4 @@
-"""Served requests that are run again alone, and what follows where that gives another answer."""
+"""Served requests that are run again alone, and the effects of a different answer."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def row(value: float) -> Arrays:
 
 
 async def ask_together(queue: RequestQueue, *values: float) -> list[Array]:
-    """The answers to requests that share a run, where they may."""
+    """Return the answers to requests that share a run, where they may."""
     replies = [RecordedReply() for _ in values]
     for value, reply in zip(values, replies, strict=True):
         queue.submit(row(value), reply)
@@ -66,7 +66,7 @@ def cache(disk: RegistryOnDisk, tmp_path: Path) -> Path:
 async def test_an_answer_that_others_changed_ends_batching(
     disk: RegistryOnDisk, cache: Path
 ) -> None:
-    """At once for what is asked next, in the catalog with the reason, and for the operator."""
+    """Batching ends at once for the next requests. The catalog and the operator get the reason."""
     engine = await engine_of(disk, onnx_models.summed_in_a_way_unknown(), TRUSTED)
     together = await ask_together(engine, 1.0, 2.0)
     assert [float(one[0, 0]) for one in together] == [-2.0, -1.0]
@@ -80,7 +80,10 @@ async def test_an_answer_that_others_changed_ends_batching(
 
 
 async def test_it_stays_known_over_restarts(disk: RegistryOnDisk, cache: Path) -> None:
-    """Of the same content under any name; who trusts it though it is refuted has the last word."""
+    """It holds for the same content under any name.
+
+    An operator who trusts it later has the last word.
+    """
     model = onnx_models.summed_in_a_way_unknown()
     engine = await engine_of(disk, model, TRUSTED)
     await ask_together(engine, 1.0, 2.0)
@@ -102,7 +105,7 @@ async def test_it_stays_known_over_restarts(disk: RegistryOnDisk, cache: Path) -
 async def test_it_stays_known_to_a_version_that_is_measured_later(
     disk: RegistryOnDisk, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And is forgotten where the operator's word does not count any more."""
+    """It is forgotten if the operator's word no longer counts."""
     model = onnx_models.summed_in_a_way_unknown()
     engine = await engine_of(disk, model, TRUSTED)
     assert engine.measurement is not None
@@ -121,7 +124,7 @@ async def test_it_stays_known_to_a_version_that_is_measured_later(
 
 
 async def test_copies_of_requests_share_no_run_any_more(disk: RegistryOnDisk, cache: Path) -> None:
-    """They are compared with what callers got."""
+    """Copies are compared with the answers that callers got."""
     engine = await engine_of(disk, onnx_models.summed_in_a_way_unknown(), TRUSTED)
     copies = engine.side_queue(max_requests=8, shadow=False)
     await ask_together(copies, 1.0, 2.0)
@@ -172,7 +175,7 @@ async def test_few_are_run_again() -> None:
 
 
 def test_a_kept_finding_that_cannot_be_read_counts(tmp_path: Path) -> None:
-    """Somebody saw something, and a torn file must not let it happen again."""
+    """A torn file means that a finding was written, so batching stays off."""
     findings = RowFindings(tmp_path)
     assert findings.read("a" * 64, BatchPolicy()) == ""
     findings.write("a" * 64, BatchPolicy(), "rows influence each other")
@@ -185,7 +188,7 @@ def test_a_kept_finding_that_cannot_be_read_counts(tmp_path: Path) -> None:
 
 
 def test_findings_need_no_folder_that_can_be_written(tmp_path: Path) -> None:
-    """What cannot be kept is said in the log, and the version serves on."""
+    """A finding that cannot be kept is logged, and the version continues to serve."""
     (tmp_path / "rows").write_text("a file")
     findings = RowFindings(tmp_path)
     findings.write("a" * 64, BatchPolicy(), "rows influence each other")
@@ -193,7 +196,7 @@ def test_findings_need_no_folder_that_can_be_written(tmp_path: Path) -> None:
 
 
 def test_what_padded_runs_have_shown_counts_with_that_padding(tmp_path: Path) -> None:
-    """Without it, or with another value, runs are others."""
+    """Runs without padding, or with another value, are separate."""
     findings, digest = RowFindings(tmp_path), "a" * 64
     padded, other = (BatchPolicy(pad={"x": Padding(value=value)}) for value in (0, 1))
     findings.write(digest, padded, "a padded run gives other results")
@@ -205,7 +208,7 @@ def test_what_padded_runs_have_shown_counts_with_that_padding(tmp_path: Path) ->
 
 
 def rounding_otherwise_alone() -> onnx.ModelProto:
-    """A sum over inner axes, which ONNX Runtime adds up in another order for a lone row."""
+    """Return a sum over inner axes, which ONNX Runtime adds up in another order for a lone row."""
     model = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["": 20]> g (float[N, 3] x) => (float[N, 48] y) '
         "<int64[3] shape = {-1, 16, 48}, int64[1] axes = {1}>"
@@ -217,7 +220,7 @@ def rounding_otherwise_alone() -> onnx.ModelProto:
 
 
 async def exact_engine(disk: RegistryOnDisk, config: str, exactness: Exactness) -> BatchedSession:
-    """The engine of that model, of which something else was found when it was tried."""
+    """Return the engine of that model, of which something else was found when it was tried."""
     engine = await engine_of(disk, rounding_otherwise_alone(), config)
     found = replace(engine.profile, profile=BATCHED, exactness=exactness)
     engine.adopt(MeasuredVersion(found, None, final=True))
@@ -230,7 +233,10 @@ EXACT = "batching: {exact: true}"
 async def test_other_bits_end_batching_where_the_very_same_are_promised(
     disk: RegistryOnDisk, cache: Path
 ) -> None:
-    """Although the answers differ by rounding only; it is kept for where that is promised."""
+    """Batching ends although only rounding differs.
+
+    The finding counts only if equal bits are promised.
+    """
     engine = await exact_engine(disk, EXACT, Exactness(1))
     await ask_together(engine, 1.3, 2.7)
     await until(lambda: disk.registry.find("m").batching_off != "")
@@ -266,7 +272,7 @@ async def test_runs_that_are_filled_up_give_the_same_bits(
 async def test_other_bits_take_back_that_a_version_is_exact(
     disk: RegistryOnDisk, cache: Path
 ) -> None:
-    """Where they are not promised, it batches on, and no longer says that they are the same."""
+    """If equal bits are not promised, it continues to batch, and no longer claims them."""
     engine = await exact_engine(disk, "", Exactness(1))
     assert not engine.why_not_exact
     await ask_together(engine, 1.3, 2.7)
@@ -278,7 +284,7 @@ async def test_other_bits_take_back_that_a_version_is_exact(
 async def test_other_bits_of_whole_numbers_end_batching_too(
     disk: RegistryOnDisk, cache: Path
 ) -> None:
-    """One that is rounded by its last bit differs by a whole one, which is rounding, too."""
+    """A number rounded by its last bit differs by a whole one, which is also rounding."""
     model = rounding_otherwise_alone()
     graph = model.graph
     graph.node.extend(

@@ -20,7 +20,7 @@ def best(
     *,
     by_row: bool = False,
 ) -> Any:
-    """The classes of an output of these values."""
+    """Return the classes of an output of these values."""
     array = np.array(values).astype(BY_NAME[datatype].dtype)
     return classify(TensorSpec("y", datatype, None), array, count, labels, by_row=by_row).tolist()
 
@@ -37,7 +37,7 @@ def best(
     ],
 )
 def test_each_row_has_its_own_list(values: Any, count: int, classes: Any) -> None:
-    """As Triton's extension says, of a model whose axis 0 is rows."""
+    """Triton's extension does so for a model whose axis 0 is rows."""
     assert best("FP32", values, count, by_row=True) == classes
 
 
@@ -76,12 +76,12 @@ def test_without_rows_there_is_one_list(values: Any, count: int, classes: Any) -
 def test_axis_0_is_rows_where_it_may_have_any_length_or_has_one(
     inputs: list[ModelShape], outputs: list[ModelShape], rows: bool
 ) -> None:
-    """In all tensors alike; what has no axis 0, or a fixed longer one, is no row."""
+    """All tensors need such an axis; without axis 0, or with a fixed longer one, no rows exist."""
     assert has_rows(inputs, outputs) is rows
 
 
 def test_labels_follow_the_index() -> None:
-    """Where the model names fewer classes than it scores, the rest go without."""
+    """If the model names fewer classes than it scores, the rest have no label."""
     assert best("FP32", [1, 2, 3], 3, ("a", "b")) == ["3.0:2", "2.0:1:b", "1.0:0:a"]
 
 
@@ -97,7 +97,7 @@ def test_labels_follow_the_index() -> None:
     ],
 )
 def test_every_ordered_datatype_has_best_classes(datatype: str, values: Any, classes: Any) -> None:
-    """Compared as what they are, none of them through a narrower one."""
+    """Values are compared in their own datatype, never in a narrower one."""
     assert best(datatype, values) == classes
 
 

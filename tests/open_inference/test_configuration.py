@@ -1,4 +1,4 @@
-"""A version's settings in Triton's form, from what the control plane says of it."""
+"""A version's settings in Triton's form, from the control plane's description."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Plane(ProcessPlane):
     ],
 )
 def test_the_kind_is_where_it_runs(active: str, device: str, kind: str) -> None:
-    """By the device, whatever the provider is called."""
+    """The device determines the kind, whatever the provider's name."""
     reader = Reader(providers={"active": active, "device": device})
     assert model_config(reader, "m")["instance_group"] == [{"name": "m", "kind": kind, "count": 1}]
 
@@ -88,7 +88,7 @@ def test_rows_are_one_at_a_time_where_requests_are_not_batched() -> None:
 
 
 def test_without_rows_every_dimension_is_there() -> None:
-    """An axis 0 of a fixed length that is not 1 is none of rows."""
+    """An axis 0 of a fixed length other than 1 does not hold rows."""
     fixed = [{"name": "x", "datatype": "FP32", "shape": [4, 3]}]
     config = model_config(Reader(inputs=fixed, outputs=fixed), "m")
     assert config["max_batch_size"] == 0
@@ -97,7 +97,7 @@ def test_without_rows_every_dimension_is_there() -> None:
 
 
 def test_a_tensor_of_unknown_rank_is_one_of_any_length() -> None:
-    """Beside rows, too; a datatype that Triton lacks is invalid."""
+    """It may occur together with rows; a datatype that Triton lacks is invalid."""
     config = model_config(
         Reader(outputs=[{"name": "y", "datatype": "FP8E4M3FN", "shape": None}]), "m"
     )
@@ -117,13 +117,13 @@ def test_a_tensor_of_unknown_rank_is_one_of_any_length() -> None:
     ],
 )
 def test_images_say_how_they_lie(shape: list[Any] | None, says: str) -> None:
-    """Triton's `image_client.py` looks for it; four dimensions with one or three channels."""
+    """Inputs of four dimensions and one or three channels have the format for `image_client.py`."""
     config = model_config(Reader(inputs=[{"name": "x", "datatype": "FP32", "shape": shape}]), "m")
     assert config["input"][0]["format"] == says
 
 
 def test_versions_are_those_that_may_be_asked_for() -> None:
-    """The one that was named, or all that are ready; properties where there are some."""
+    """They are the named one, or all that are ready; properties are listed if there are any."""
     assert model_metadata(Reader(), "m")["versions"] == ["1", "2"]
     assert model_metadata(Reader(), "m", "2")["versions"] == ["2"]
     assert "properties" not in model_metadata(Reader(), "m")

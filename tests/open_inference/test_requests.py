@@ -1,4 +1,4 @@
-"""What makes a request a valid one, and what a version makes of it, without a wire."""
+"""Validation of requests, and their use by a version, without a wire."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 from cohort.errors import InvalidInput
 from cohort.open_inference import NO_PARAMETERS, InputTensor, Parameters, make_request
 from cohort.open_inference.inference import decode_input
-from cohort.open_inference.parameters import LARGEST_NUMBER, read_timeout, whole_number
+from cohort.open_inference.parameters import MAX_NUMBER, read_timeout, whole_number
 from cohort.tensors import TensorSpec
 
 
 def tensor(name: str = "x", **fields: Any) -> InputTensor:
-    """An input of three FP32."""
+    """Return an input of three FP32."""
     return InputTensor(name, "FP32", [1, 3], NO_PARAMETERS, **{"data": [1, 2, 3], **fields})
 
 
@@ -29,26 +29,26 @@ def tensor(name: str = "x", **fields: Any) -> InputTensor:
         (1, 1e-6),
         ("1000", 1e-3),
         (10**16, 1e10),
-        (LARGEST_NUMBER, LARGEST_NUMBER / 1e6),
+        (MAX_NUMBER, MAX_NUMBER / 1e6),
         ("0" * 19 + "1", 1e-6),
     ],
 )
 def test_a_timeout_is_in_microseconds(value: object, seconds: float | None) -> None:
-    """A number or a decimal string; 0 is none, as Triton's clients send it."""
+    """It is a number or a decimal string; 0 means no timeout, as Triton's clients send it."""
     assert read_timeout({"timeout": value}) == seconds
 
 
 @pytest.mark.parametrize(
-    "value", [-1, "-1", "+1", " 1", "1.0", "", "x", 1.0, True, [], {}, LARGEST_NUMBER + 1, "9" * 21]
+    "value", [-1, "-1", "+1", " 1", "1.0", "", "x", 1.0, True, [], {}, MAX_NUMBER + 1, "9" * 21]
 )
 def test_what_is_no_whole_number_is_refused(value: object) -> None:
-    """With the place where it stands."""
+    """The error gives the place of the value."""
     with pytest.raises(InvalidInput, match=r"^here must be a whole number >= 0, got "):
         whole_number("here", value)
 
 
 def test_an_outputs_own_form_counts_before_the_requests() -> None:
-    """binary_data before binary_data_output; without outputs, all are meant."""
+    """binary_data overrides binary_data_output; without outputs, it holds for all."""
     request = make_request(
         [tensor()],
         [("a", {"binary_data": False}), ("b", NO_PARAMETERS), ("c", {"classification": 2})],
@@ -64,7 +64,7 @@ def test_an_outputs_own_form_counts_before_the_requests() -> None:
 
 
 def test_the_place_of_a_repeated_name_is_told() -> None:
-    """Of an input and of an output."""
+    """The place is given for an input and for an output."""
     with pytest.raises(InvalidInput, match=r"^inputs\[1\]\.name repeats 'x'$"):
         make_request([tensor(), tensor()], [])
     with pytest.raises(InvalidInput, match=r"^outputs\[2\]\.name repeats 'y'$"):
@@ -73,7 +73,7 @@ def test_the_place_of_a_repeated_name_is_told() -> None:
 
 @pytest.mark.parametrize("part", ["request", "input", "output"])
 def test_unknown_parameters_of_shared_memory_are_refused_wherever_they_stand(part: str) -> None:
-    """By the place, with a name that has a bound."""
+    """The error has the place, and the name up to a bound."""
     sent = {"shared_memory_region" + "x" * 10_000: "r"}
     inputs = [InputTensor("x", "FP32", [1], sent if part == "input" else NO_PARAMETERS)]
     outputs = [("y", sent if part == "output" else NO_PARAMETERS)]
@@ -99,7 +99,7 @@ class Counted(str):
 
 @pytest.mark.parametrize("part", ["inputs", "outputs", "parameters"])
 def test_each_name_is_looked_at_a_few_times(part: str) -> None:
-    """However many there are, the last one repeated: no name is compared with all others."""
+    """No name is compared with all others, even if there are many and the last one repeats."""
     names = [Counted(f"n{number}") for number in range(5000)]
     sent = [*names, Counted("n4999")]
     inputs = [tensor(name) for name in sent] if part == "inputs" else [tensor()]
@@ -124,7 +124,7 @@ def test_each_name_is_looked_at_a_few_times(part: str) -> None:
     ],
 )
 def test_typed_values_become_an_array(datatype: str, values: list[Any], expected: Any) -> None:
-    """Flat values in the shape that was said."""
+    """Flat values become an array of the given shape."""
     sent = InputTensor("x", datatype, [2, 1], NO_PARAMETERS, values=values)
     array = decode_input(TensorSpec("x", datatype, None), sent)
     assert array.reshape(-1).tolist() == expected
@@ -134,19 +134,19 @@ def test_typed_values_become_an_array(datatype: str, values: list[Any], expected
 @pytest.mark.parametrize(
     ("datatype", "values", "says"),
     [
-        ("INT8", [1, 128], "'x' takes INT8, got 128 at [0][1], which is out of range"),
+        ("INT8", [1, 128], "'x' must be INT8, got 128 at [0][1], which is out of range"),
         ("UINT16", [1, 65536], "got 65536 at [0][1], which is out of range"),
         (
             "BYTES",
             [b"ab", b"\xff"],
-            "'x' has elements that are not UTF-8 and not all of one length",
+            "'x' has elements that are not UTF-8 and differ in length",
         ),
-        ("FP32", [1.0], "'x' of shape [1, 2] takes 2 elements, got 1"),
-        ("BYTES", [b"a"], "takes 2 elements, got 1"),
+        ("FP32", [1.0], "'x' of shape [1, 2] needs 2 elements, got 1"),
+        ("BYTES", [b"a"], "needs 2 elements, got 1"),
     ],
 )
 def test_typed_values_that_do_not_fit_are_told(datatype: str, values: list[Any], says: str) -> None:
-    """In the sentences that JSON gets."""
+    """They get the sentences of JSON."""
     sent = InputTensor("x", datatype, [1, 2], NO_PARAMETERS, values=values)
     with pytest.raises(InvalidInput) as refused:
         decode_input(TensorSpec("x", datatype, None), sent)
@@ -155,11 +155,13 @@ def test_typed_values_that_do_not_fit_are_told(datatype: str, values: list[Any],
 
 def test_nothing_is_converted() -> None:
     """A datatype that is not the model's is refused with both."""
-    with pytest.raises(InvalidInput, match="'x' is INT64, but the request says datatype 'FP32'"):
+    with pytest.raises(
+        InvalidInput, match="'x' is INT64, but the request declares datatype 'FP32'"
+    ):
         decode_input(TensorSpec("x", "INT64", None), tensor())
 
 
 def test_typed_floats_may_be_anything() -> None:
-    """NaN and infinities, which JSON lacks."""
+    """NaN and infinities, which JSON lacks, are accepted."""
     sent = InputTensor("x", "FP32", [3], NO_PARAMETERS, values=[np.nan, np.inf, -np.inf])
     assert np.isnan(decode_input(TensorSpec("x", "FP32", None), sent)[0])

@@ -40,17 +40,17 @@ SLOW = Sent("x", "FP32", [1, 4], [1, 2, 3, 4])
 
 
 def of_x(parameters: Mapping[str, Any], **more: Any) -> Asked:
-    """A request of `same` with these parameters."""
+    """Return a request of `same` with these parameters."""
     return Asked("same", [X], parameters=parameters, **more)
 
 
 def y_with(parameters: Mapping[str, Any], model: str = "same") -> Asked:
-    """A request of one output with these parameters."""
+    """Return a request of one output with these parameters."""
     return Asked(model, [X], [("y", parameters)])
 
 
 def changed(**changes: Any) -> Asked:
-    """A request whose input is not as it should be."""
+    """Return a request whose input is not as it should be."""
     fields: dict[str, Any] = {"name": "x", "datatype": "FP32", "shape": [1, 3], "values": [3, 1, 2]}
     return Asked("same", [Sent(**{**fields, **changes})])
 
@@ -61,7 +61,7 @@ def of_datatype(datatype: str, *values: Any) -> Asked:
 
 
 REQUESTS: dict[str, Asked] = {
-    # What is answered
+    # Requests that are answered
     "plain": Asked("same", [X]),
     "an id": Asked("same", [X], id="a1"),
     "a version": Asked("same", [X], version="1"),
@@ -128,7 +128,7 @@ REQUESTS: dict[str, Asked] = {
         [("y", {"classification": 1})],
     ),
     "binary_data that is no boolean": y_with({"binary_data": 1}),
-    # What does not fit
+    # Requests that do not fit
     "an unknown model": Asked("nobody", [X]),
     "a model with a slip": Asked("sam", [X]),
     "a very long model": Asked("x" * 3000, [X]),
@@ -180,7 +180,7 @@ CASES = [
 async def test_the_same_comes_back(
     rest_client: httpx.AsyncClient, grpc_client: Client, name: str, binary: bool
 ) -> None:
-    """Tensors bit by bit with who answered; or the error's name and its sentence."""
+    """Tensors are equal bit by bit, with the same version; errors have the same name and text."""
     asked = REQUESTS[name]
     rest, _ = await by_rest(rest_client, asked, binary=binary)
     grpc, _ = await by_grpc(grpc_client, asked, raw=binary)
@@ -210,7 +210,7 @@ def understood(request: InferRequest) -> object:
 
 @pytest.mark.parametrize(("name", "binary"), CASES)
 def test_the_same_is_understood(name: str, binary: bool) -> None:
-    """Before any model is looked at: every field of the request, or the same refusal."""
+    """Every field of the request, or the refusal, is the same before any model is read."""
 
     def rest() -> InferRequest:
         body, headers = REQUESTS[name].body(binary=binary)
@@ -232,12 +232,12 @@ def test_the_same_is_understood(name: str, binary: bool) -> None:
     for result in results:
         if isinstance(result, tuple):
             for _, _, parameters, _ in result[0].values():
-                parameters.pop("binary_data_size", None)  # how REST frames it
+                parameters.pop("binary_data_size", None)  # REST's own framing
     assert results[0] == results[1]
 
 
 def test_all_kinds_are_among_them() -> None:
-    """Every datatype with an identity, and more than sixty requests."""
+    """Every datatype has an identity model, and there are more than sixty requests."""
     sent = {one.datatype for asked in REQUESTS.values() for one in asked.inputs}
     assert sent >= set(IDENTITIES.values())
     assert len(REQUESTS) > 60
@@ -247,7 +247,7 @@ def test_all_kinds_are_among_them() -> None:
 async def test_floats_that_json_lacks_go_in_binary(
     rest_client: httpx.AsyncClient, grpc_client: Client
 ) -> None:
-    """NaN and infinities, bit by bit."""
+    """NaN and infinities are equal bit by bit."""
     asked = changed(values=[np.nan, np.inf, -np.inf])
     rest, _ = await by_rest(rest_client, asked, binary=True)
     for raw in (True, False):
@@ -262,7 +262,7 @@ async def test_floats_that_json_lacks_go_in_binary(
 async def test_an_id_comes_back_over_both(
     rest_client: httpx.AsyncClient, grpc_client: Client
 ) -> None:
-    """`x-request-id`, with a response and with an error; an error without one gets one."""
+    """`x-request-id` is in responses and in errors; an error without one gets one."""
     good, bad = Asked("same", [X]), Asked("nobody", [X])
     for asked, sent, back in (
         (good, "a1", "a1"),
@@ -295,7 +295,7 @@ PLACES = [
 async def grpc_document(
     client: Client, method: str, request: Message, **options: Any
 ) -> Message | Refused:
-    """What a call answers, or its error."""
+    """Return the answer of a call, or its error."""
     try:
         answer: Message = await client.call(method, request, **options)
     except aio.AioRpcError as error:
@@ -304,7 +304,7 @@ async def grpc_document(
 
 
 def as_message(document: Any, message: Message) -> Message:
-    """A document as the message of the same fields; those it has no field for are empty."""
+    """Return a document as the message of the same fields; those it has no field for are empty."""
     fields = {one.name for one in message.DESCRIPTOR.fields}
     assert not any(value for name, value in document.items() if name not in fields)
     return ParseDict(document, message, ignore_unknown_fields=True)
@@ -315,7 +315,7 @@ def as_message(document: Any, message: Message) -> Message:
 async def test_documents_are_the_same(
     rest_client: httpx.AsyncClient, grpc_client: Client, part: str, model: str, version: str
 ) -> None:
-    """Metadata, settings and statistics of a model or a version, and what is said of others."""
+    """They are metadata, settings and statistics of models and versions, and refusals."""
     method = {"": "ModelMetadata", "/config": "ModelConfig", "/stats": "ModelStatistics"}[part]
     place = f"/v2/models/{model}" + (f"/versions/{version}" if version else "")
     rest = await rest_client.get(place + part)
@@ -333,7 +333,7 @@ async def test_documents_are_the_same(
 async def test_readiness_is_the_same(
     rest_client: httpx.AsyncClient, grpc_client: Client, model: str, version: str
 ) -> None:
-    """Over REST not to be ready is an error, over gRPC it is false."""
+    """A model that is not ready is an error over REST, and false over gRPC."""
     place = f"/v2/models/{model}" + (f"/versions/{version}" if version else "")
     rest = await rest_client.get(f"{place}/ready")
     grpc = await grpc_client.call(
@@ -345,7 +345,7 @@ async def test_readiness_is_the_same(
 async def test_the_server_says_the_same_of_itself(
     rest_client: httpx.AsyncClient, grpc_client: Client
 ) -> None:
-    """Name, version, extensions; that it lives and wants traffic."""
+    """Name, version, extensions, liveness and readiness are equal."""
     for path, method in (
         ("/v2", "ServerMetadata"),
         ("/v2/health/live", "ServerLive"),
@@ -361,7 +361,7 @@ async def test_the_server_says_the_same_of_itself(
 async def test_the_index_is_the_same(
     rest_client: httpx.AsyncClient, grpc_client: Client, ready: bool
 ) -> None:
-    """With what is not ready, and without."""
+    """The index is the same with and without versions that are not ready."""
     rest = (await rest_client.post("/v2/repository/index", json={"ready": ready})).json()
     grpc = await grpc_client.call("RepositoryIndex", messages.RepositoryIndexRequest(ready=ready))
     assert as_message({"models": rest}, messages.RepositoryIndexResponse()) == grpc
@@ -399,7 +399,7 @@ async def test_loading_is_the_same(
     authorization: str | None,
     parameters: dict[str, Any],
 ) -> None:
-    """Who may, what comes with it, and what becomes of it."""
+    """Both agree on permission, on parameters and on the outcome."""
     headers = {} if authorization is None else {"authorization": authorization}
     rest = await rest_client.post(
         f"/v2/repository/models/{model}/load", json={"parameters": parameters}, headers=headers

@@ -58,7 +58,7 @@ class Asked:
         return f"/v2/models/{quote(self.model)}{version}/infer"
 
     def body(self, *, binary: bool) -> tuple[bytes, dict[str, str]]:
-        """The body over REST and its headers, with binary data or JSON's."""
+        """Return the body over REST and its headers, with binary data or JSON's."""
         document: dict[str, Any] = {
             "inputs": [self._input(one, binary=binary) for one in self.inputs]
         }
@@ -90,7 +90,7 @@ class Asked:
         return {**written, "parameters": parameters} if parameters else written
 
     def message(self, *, raw: bool) -> messages.ModelInferRequest:
-        """The message over gRPC, raw or with typed contents."""
+        """Return the message over gRPC, raw or with typed contents."""
         request = messages.ModelInferRequest(
             model_name=self.model, model_version=self.version, id=self.id
         )
@@ -154,7 +154,7 @@ class Refused:
 
 
 def output(name: str, datatype: str, shape: Sequence[int], values: Any) -> Output:
-    """An output of flat `values`, or of bytes as they travel."""
+    """Return an output of flat `values`, or of bytes as they travel."""
     if isinstance(values, bytes):
         array = from_bytes(values, datatype, shape)
     else:
@@ -171,7 +171,7 @@ async def by_rest(
     binary: bool,
     headers: Mapping[str, str] | None = None,
 ) -> tuple[Answered | Refused, Mapping[str, str]]:
-    """What comes back over REST, and its headers."""
+    """Return the answer over REST, and its headers."""
     if binary:
         wanted = {"binary_data_output": True, **asked.parameters}
         asked = Asked(asked.model, asked.inputs, asked.outputs, wanted, asked.id, asked.version)
@@ -199,7 +199,7 @@ async def by_rest(
 
 
 def refused(response: httpx.Response) -> Refused:
-    """The error of a response over REST."""
+    """Return the error of a response over REST."""
     told = response.json()
     assert set(told) == {"error", "code"}
     return Refused(told["code"], told["error"])
@@ -208,7 +208,7 @@ def refused(response: httpx.Response) -> Refused:
 async def by_grpc(
     client: Client, asked: Asked, *, raw: bool, metadata: Metadata = ()
 ) -> tuple[Answered | Refused, Mapping[str, str]]:
-    """What comes back over gRPC, and its trailing metadata."""
+    """Return the answer over gRPC, and its trailing metadata."""
     call = client.call("ModelInfer", asked.message(raw=raw), metadata=metadata)
     try:
         told = await call
@@ -228,5 +228,5 @@ async def by_grpc(
 
 
 def refused_call(error: aio.AioRpcError) -> Refused:
-    """The error of a call."""
+    """Return the error of a call."""
     return Refused(str(dict(error.trailing_metadata())["error-code"]), error.details() or "")

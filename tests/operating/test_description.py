@@ -29,15 +29,15 @@ from tests.fakes import make_metrics
 from tests.planes import make_control_plane, make_rollouts
 
 SOUND = {"retry_in_seconds": None, "held_back": "", "objective_ms": None}
-"""What is said of a version beside its state, where nothing is to be said."""
+"""Further fields of a version without problems."""
 
 
 def test_models_are_listed_with_the_states_of_their_versions() -> None:
-    """The default is the highest READY version; a version that failed says why."""
+    """The default is the highest READY version; a version that failed gives the reason."""
     entries = [make_entry(1, ControlledEngine()), make_entry(2, reason="broken")]
     registry = make_registry({"m": entries, "none": [make_entry(7, reason="broken")]})
     plane = make_control_plane(registry, make_metrics())
-    assert plane.seen_by(None).models() == {
+    assert plane.limited_to(None).models() == {
         "models": [
             {
                 "name": "m",
@@ -54,7 +54,7 @@ def test_models_are_listed_with_the_states_of_their_versions() -> None:
             },
         ]
     }
-    assert plane.seen_by(None).index() == [
+    assert plane.limited_to(None).index() == [
         {"name": "m", "version": "1", "state": "READY", "reason": ""},
         {"name": "m", "version": "2", "state": "UNAVAILABLE", "reason": "broken"},
         {
@@ -67,7 +67,7 @@ def test_models_are_listed_with_the_states_of_their_versions() -> None:
 
 
 def test_a_loaded_version_is_described_in_full() -> None:
-    """Specs, metadata, providers, batching and profile, as the engine tells them."""
+    """Specs, metadata, providers, batching and profile are the engine's."""
     placement = Placement(("cuda", "cpu"), "cpu", (Fallback("cuda", "no GPU"),), {"cpu": 3})
     engine = ControlledEngine(
         [TensorSpec("x", "FP32", (None, "L")), TensorSpec("s", "seq(tensor(float))", None)],
@@ -76,7 +76,7 @@ def test_a_loaded_version_is_described_in_full() -> None:
     )
     entry = replace(make_entry(1, engine), batching_off="no gain", padding_off="no symbol")
     plane = make_control_plane(make_registry({"m": [entry]}), make_metrics())
-    description = plane.seen_by(None).version("m", "1")
+    description = plane.limited_to(None).version("m", "1")
     assert json.loads(json.dumps(description)) == description, "plain values"
     assert (description["model"], description["version"]) == ("m", "1")
     assert description["inputs"] == [
@@ -116,7 +116,7 @@ def test_a_loaded_version_is_described_in_full() -> None:
 
 
 def test_what_the_graph_proves_of_rows_is_described() -> None:
-    """With the axes where they are, null where an array is for the whole run; or with the node."""
+    """Row axes are listed, null for an array of the whole run; otherwise the node is named."""
     shared = RowVerdict(
         RowKind.SHARED,
         inputs={"x": 1, "rate": None},
@@ -167,14 +167,14 @@ def test_a_version_without_an_engine_has_only_its_state() -> None:
     plane = make_control_plane(
         make_registry({"m": [make_entry(1, reason="broken")]}), make_metrics()
     )
-    assert plane.seen_by(None).version("m", "1") == {
+    assert plane.limited_to(None).version("m", "1") == {
         "model": "m",
         "version": "1",
         "state": "UNAVAILABLE",
         "reason": "broken",
         **SOUND,
     }
-    assert plane.seen_by(None).model("m")["versions"] == [
+    assert plane.limited_to(None).model("m")["versions"] == [
         {"version": "1", "state": "UNAVAILABLE", "reason": "broken", **SOUND}
     ]
 
@@ -188,7 +188,7 @@ def test_a_profile_says_what_runs_on_the_loop_on_the_cpu_only() -> None:
 
 
 async def test_a_model_shows_its_rollout() -> None:
-    """Only where it has one."""
+    """A model without a rollout does not show one."""
     registry = make_registry(
         {"m": [make_entry(n, ControlledEngine()) for n in (1, 2)], "other": [make_entry(1)]}
     )
@@ -200,18 +200,18 @@ async def test_a_model_shows_its_rollout() -> None:
         )
     )
     plane = make_control_plane(registry, make_metrics(), rollouts)
-    assert [one["name"] for one in plane.seen_by(None).model("m")["rollout"]["variants"]] == [
+    assert [one["name"] for one in plane.limited_to(None).model("m")["rollout"]["variants"]] == [
         "a",
         "b",
     ]
-    assert "rollout" not in plane.seen_by(None).model("other")
+    assert "rollout" not in plane.limited_to(None).model("other")
     assert list(await plane.rollouts()) == ["m"]
-    assert plane.rollout("m") == plane.seen_by(None).model("m")["rollout"]
+    assert plane.rollout("m") == plane.limited_to(None).model("m")["rollout"]
     rollouts.close()
 
 
 def test_served_models_are_the_ready_versions() -> None:
-    """Each with its specs and an example; the same tuple until the catalog changes."""
+    """Each has its specs and an example; the same tuple is returned until the catalog changes."""
     example: Arrays = {"x": np.ones((1, 2), np.float32)}
     entries = [
         make_entry(1, ControlledEngine(example=example)),
@@ -221,30 +221,30 @@ def test_served_models_are_the_ready_versions() -> None:
     ]
     registry = make_registry({"m": entries})
     plane = make_control_plane(registry, make_metrics())
-    served = plane.seen_by(None).served()
+    served = plane.limited_to(None).served()
     assert [(one.model, one.version, one.default) for one in served] == [
         ("m", "1", False),
         ("m", "2", True),
     ]
     assert served[0].example is example
     assert served[1].example is None
-    assert plane.seen_by(None).served() is served
+    assert plane.limited_to(None).served() is served
     registry.catalog = make_catalog({"m": entries[:1]})
-    assert [(one.version, one.default) for one in plane.seen_by(None).served()] == [("1", True)]
+    assert [(one.version, one.default) for one in plane.limited_to(None).served()] == [("1", True)]
 
 
 def test_unknown_names_are_not_found() -> None:
-    """By each description, with what is available."""
+    """Each description raises the error, with the available names."""
     plane = make_control_plane(
         make_registry({"digits": [make_entry(1, ControlledEngine()), make_entry(2)]}),
         make_metrics(),
     )
     with pytest.raises(ModelNotFound, match="model 'nope' not found; available: digits"):
-        plane.seen_by(None).model("nope")
+        plane.limited_to(None).model("nope")
     with pytest.raises(
         VersionNotFound, match="version '9' of model 'digits' not found; available: 1, 2"
     ):
-        plane.seen_by(None).version("digits", "9")
-    assert plane.seen_by(None).ready("digits") == "1"
+        plane.limited_to(None).version("digits", "9")
+    assert plane.limited_to(None).ready("digits") == "1"
     with pytest.raises(NotReady):
-        plane.seen_by(None).ready("digits", "2")
+        plane.limited_to(None).ready("digits", "2")

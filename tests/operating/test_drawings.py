@@ -28,7 +28,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_all_who_ask_get_one_drawing(path: Path) -> None:
-    """Those who ask meanwhile, and later, when the file is not there any more."""
+    """Calls at the same time share it, and later ones get it even if the file is gone."""
 
     async def ask() -> None:
         drawings = Drawings()
@@ -60,7 +60,7 @@ def test_only_the_last_are_kept(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_nothing_is_drawn_once_the_server_stops(path: Path) -> None:
-    """What is being drawn ends, and nothing begins."""
+    """Drawings in progress end, and no other begins."""
 
     async def ask() -> None:
         drawings = Drawings()

@@ -1,4 +1,4 @@
-"""Samples of what all versions do."""
+"""Samples of the activity of all versions."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.waiting import iterations
 
 
 def counts(ok: int) -> VersionCounts:
-    """Of so many successes."""
+    """Return counts with `ok` successes."""
     return VersionCounts({"OK": ok}, {"": ok})
 
 
 def test_counts_that_became_less_are_those_of_another_process() -> None:
-    """A replica that was started anew at the same address has counted from nothing."""
+    """A replica that was restarted at the same address has counted from 0."""
     key = ("a", "1")
     assert at_once(changes({key: counts(5000)}, {key: counts(3)})) == {key: (counts(3), 3)}
     other = VersionCounts({"OK": 6000}, {"": 6000}, (1,) * 19)
@@ -31,7 +31,7 @@ def test_counts_that_became_less_are_those_of_another_process() -> None:
 
 
 def view_of(read: Callable[[], Awaitable[Counts]], queued: Callable[[], int] = int) -> LiveView:
-    """A live view of what `read` gives."""
+    """Return a live view of the counts from `read`."""
     return LiveView(ProcessCounts(read).since, queued)
 
 
@@ -51,17 +51,17 @@ async def test_of_many_versions_those_with_most_requests_are_told(
     assert await anext(watched) == []
     (taken,) = await anext(watched)
     await watched.aclose()
-    sample = orjson.loads(taken.seen_by(None))
+    sample = orjson.loads(taken.limited_to(None))
     assert {int(one["version"]) for one in sample["versions"]} == set(range(150, 200))
     assert sample["others"]["codes"] == {"OK": sum(range(150))}
     part = live.LiveSample(0, 1, 0, {("m", "1"): b"{}"}, b'{"codes":{}}')
-    assert orjson.loads(part.seen_by(frozenset("m")))["others"] is None
+    assert orjson.loads(part.limited_to(frozenset("m")))["others"] is None
 
 
 async def test_a_sample_tells_of_the_models_that_its_viewer_may_see(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As JSON, which is written once for all viewers."""
+    """The JSON is written once for all viewers."""
     monkeypatch.setattr(live, "SAMPLE_SECONDS", 0.01)
     seen = 0
 
@@ -75,7 +75,7 @@ async def test_a_sample_tells_of_the_models_that_its_viewer_may_see(
     assert await anext(watched) == []
     (sample,) = await anext(watched)
     await watched.aclose()
-    whole = orjson.loads(sample.seen_by(None))
+    whole = orjson.loads(sample.limited_to(None))
     assert (whole["queued"], whole["at"]) == (7, sample.at)
     assert [(one["model"], one["total"]) for one in whole["versions"]] == [("a", 4), ("b", 6)]
     assert whole["versions"][0] == {
@@ -83,14 +83,14 @@ async def test_a_sample_tells_of_the_models_that_its_viewer_may_see(
         "durations": [0] * 19, "rows": [0] * 12,
     }  # fmt: skip
     assert whole["others"]["codes"] == {}
-    part = orjson.loads(sample.seen_by(frozenset({"b", "c"})))
+    part = orjson.loads(sample.limited_to(frozenset({"b", "c"})))
     assert part == whole | {"versions": whole["versions"][1:], "others": None}
-    assert orjson.loads(sample.seen_by(frozenset()))["versions"] == []
-    assert next(iter(sample.versions.values())) in sample.seen_by(None)
+    assert orjson.loads(sample.limited_to(frozenset()))["versions"] == []
+    assert next(iter(sample.versions.values())) in sample.limited_to(None)
 
 
 async def test_one_sample_is_taken_for_all_viewers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And none once they have left."""
+    """No sample is taken once they have left."""
     monkeypatch.setattr(live, "SAMPLE_SECONDS", 0.05)
     reads = 0
 
@@ -116,7 +116,7 @@ async def test_one_sample_is_taken_for_all_viewers(monkeypatch: pytest.MonkeyPat
 
 
 async def test_who_looks_away_for_long_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What came in the meantime is not shown as if it were that of a second."""
+    """Counts from the pause are not shown as those of one second."""
     monkeypatch.setattr(live, "SAMPLE_SECONDS", 0.01)
     total = 0
 

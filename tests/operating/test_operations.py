@@ -1,4 +1,4 @@
-"""What operators do: load, unload, roll back and clear; and what they read of usage."""
+"""Operations on models: load, unload, roll back and clear; and reports of usage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.planes import health_of, make_control_plane, make_rollouts
 
 
 def states(registry: Registry) -> dict[int, tuple[State, str]]:
-    """The state and the reason of each version of `m`."""
+    """Return the state and the reason of each version of `m`."""
     entries = registry.catalog["m"].versions.values()
     return {entry.number: (entry.state, entry.reason) for entry in entries}
 
@@ -48,7 +48,7 @@ async def test_unloading_a_model_that_failed_makes_it_no_problem() -> None:
 
 
 async def test_loading_reconciles_and_waits_for_the_outcome() -> None:
-    """The source of what failed is outdated by then, so that it is retried."""
+    """The source of a failed version is outdated by then, so that it is retried."""
     registry = make_registry({"m": [make_entry(1, reason="broken")]})
     found: list[str] = []
 
@@ -59,11 +59,11 @@ async def test_loading_reconciles_and_waits_for_the_outcome() -> None:
     plane = make_control_plane(registry, make_metrics(), reconcile=reconcile)
     await plane.load("m")
     assert found == [""]
-    assert plane.seen_by(None).ready("m") == "1"
+    assert plane.limited_to(None).ready("m") == "1"
 
 
 async def test_loading_tells_why_a_version_could_not_be_loaded() -> None:
-    """Also where another version of the model serves."""
+    """It does so even if another version of the model serves."""
     registry = make_registry(
         {"m": [make_entry(1, ControlledEngine()), make_entry(2, reason="broken")]}
     )
@@ -89,7 +89,7 @@ async def test_a_model_that_is_not_on_disk_cannot_be_loaded_or_unloaded() -> Non
 
 
 def test_usage_is_that_of_ready_versions() -> None:
-    """Of all models, of one, or of one version."""
+    """Usage is read of all models, of one, or of one version."""
     metrics = make_metrics()
     registry = make_registry(
         {
@@ -99,16 +99,20 @@ def test_usage_is_that_of_ready_versions() -> None:
     )
     plane = make_control_plane(registry, metrics)
     metrics.version("a", "2").request("", "OK", 0.5)
-    assert [one[:2] for one in plane.seen_by(None).usage()] == [("a", "1"), ("a", "2"), ("b", "1")]
-    assert [one[:2] for one in plane.seen_by(None).usage("a")] == [("a", "1"), ("a", "2")]
-    ((_, version, counts),) = plane.seen_by(None).usage("a", "2")
+    assert [one[:2] for one in plane.limited_to(None).usage()] == [
+        ("a", "1"),
+        ("a", "2"),
+        ("b", "1"),
+    ]
+    assert [one[:2] for one in plane.limited_to(None).usage("a")] == [("a", "1"), ("a", "2")]
+    ((_, version, counts),) = plane.limited_to(None).usage("a", "2")
     assert (version, counts.outcomes) == ("2", {("", "OK"): 1})
     with pytest.raises(ModelNotFound):
-        plane.seen_by(None).usage("nope")
+        plane.limited_to(None).usage("nope")
     with pytest.raises(VersionNotFound):
-        plane.seen_by(None).usage("a", "3")
+        plane.limited_to(None).usage("a", "3")
     with pytest.raises(NotReady):
-        plane.seen_by(None).usage("b", "2")
+        plane.limited_to(None).usage("b", "2")
 
 
 # -- rollouts
@@ -135,7 +139,7 @@ class Setup:
         self.saves += 1
 
     def rolled_back(self) -> dict[str, bool]:
-        """Whether each variant is rolled back."""
+        """Return for each variant if it is rolled back."""
         variants = self.rollouts.live["m"].rollout.variants
         return {name: variant.rolled_back for name, variant in variants.items()}
 
@@ -161,14 +165,14 @@ async def test_rolling_back_and_clearing_are_saved_at_once(rollout: Setup) -> No
 
 
 async def test_clearing_a_model_clears_every_variant(rollout: Setup) -> None:
-    """Without a variant's name."""
+    """The call does not name a variant."""
     await rollout.plane.roll_back("m", "new")
     await rollout.plane.clear("m")
     assert rollout.rolled_back() == {"stable": False, "new": False}
 
 
 async def test_what_cannot_be_rolled_back_is_not_saved(rollout: Setup) -> None:
-    """The baseline, an unknown variant, and a model without a rollout."""
+    """The baseline, an unknown variant, and a model without a rollout are refused."""
     with pytest.raises(InvalidInput, match="baseline"):
         await rollout.plane.roll_back("m", "stable")
     with pytest.raises(NotFound, match="variant 'old' of model 'm' not found"):
@@ -180,11 +184,11 @@ async def test_what_cannot_be_rolled_back_is_not_saved(rollout: Setup) -> None:
 
 async def test_labels_are_variants(rollout: Setup) -> None:
     """Each label names the version of its variant."""
-    assert rollout.plane.seen_by(None).version_for_label("m", "new") == "2"
+    assert rollout.plane.limited_to(None).version_for_label("m", "new") == "2"
     with pytest.raises(NotFound):
-        rollout.plane.seen_by(None).version_for_label("m", "old")
+        rollout.plane.limited_to(None).version_for_label("m", "old")
     with pytest.raises(ModelNotFound):
-        rollout.plane.seen_by(None).version_for_label("nope", "new")
+        rollout.plane.limited_to(None).version_for_label("nope", "new")
     with pytest.raises(NotFound, match="has no rollout"):
         rollout.plane.rollout("nope")
     with pytest.raises(NotFound, match="no shadow"):
@@ -204,7 +208,7 @@ async def test_metrics_are_in_the_format_that_the_reader_prefers() -> None:
 
 
 async def test_scrapes_at_once_are_given_the_same_text() -> None:
-    """However many and whichever version of the format they name; a later one is written anew."""
+    """This holds for every version of the format. A later scrape is written again."""
     metrics = make_metrics()
     metrics.version("m", "1").request("", "OK", 0.1)
     plane = make_control_plane(make_registry({}), metrics)

@@ -1,4 +1,4 @@
-"""Whether a process should receive traffic, and how healthy it is."""
+"""Readiness of a process for traffic, and its health."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Z = TensorSpec("z", "FP32", (None, 2))
 
 
 def make(registry: Registry, *problems: object) -> ControlPlane:
-    """A control plane over a registry, with these problems on disk."""
+    """Return a control plane over a registry, with these problems on disk."""
     return make_control_plane(registry, make_metrics(), problems=lambda: problems)
 
 
@@ -71,7 +71,7 @@ async def test_a_model_that_lost_its_ready_versions_makes_the_process_unready() 
 
 
 async def test_an_unloaded_model_is_no_problem() -> None:
-    """What an operator unloaded on purpose neither degrades health nor readiness."""
+    """A model that was unloaded on purpose affects neither health nor readiness."""
     plane = make(
         make_registry({"m": [make_entry(1, state=State.UNAVAILABLE, reason=UNLOADED)]}),
     )
@@ -81,7 +81,7 @@ async def test_an_unloaded_model_is_no_problem() -> None:
 
 
 async def test_a_process_that_serves_nothing_is_not_ready() -> None:
-    """Neither with no model, as in a folder that is mistyped, nor with none that loaded."""
+    """This holds without models, as in a mistyped folder, and if no model loaded."""
     empty, broken = make_registry({}), make_registry({"m": [make_entry(1, reason="broken")]})
     assert make(empty).readiness() == Readiness(False, "there is no model to serve")
     assert make(broken).readiness() == Readiness(False, "models without a ready version: 'm'")
@@ -92,14 +92,14 @@ async def test_a_process_that_serves_nothing_is_not_ready() -> None:
 
 
 def test_a_model_that_loads_when_it_is_asked_for_serves() -> None:
-    """Whatever the others do: a request finds something here."""
+    """It counts whatever the others do: a request gets an answer here."""
     resting = make_entry(1, state=State.UNAVAILABLE, reason=RESTING)
     registry = make_registry({"m": [resting], "n": [make_entry(1, reason="broken")]})
     assert make(registry).readiness().ready
 
 
 def test_what_serves_is_told_of_models_that_were_tried_and_not_unloaded() -> None:
-    """So that alerts need not know of first loads, of operators, or of models that rest."""
+    """Alerts need not exclude first loads, unloaded models, or models that rest."""
     registry = make_registry(
         {
             "good": [make_entry(1, ControlledEngine()), make_entry(2, reason="broken")],
@@ -114,7 +114,10 @@ def test_what_serves_is_told_of_models_that_were_tried_and_not_unloaded() -> Non
 
 
 async def test_a_version_that_is_held_back_is_named() -> None:
-    """It is no problem: who names it gets it. Callers read of models they may see only."""
+    """It is not a problem: a request that names it gets it.
+
+    Callers read of models they may see only.
+    """
     entries = [make_entry(1, ControlledEngine()), make_entry(2, ControlledEngine([X, Z]))]
     registry = make_registry({"m": entries})
     signatures = {one.number: one.signature for one in entries}
@@ -139,7 +142,7 @@ async def test_problems_on_disk_degrade_health() -> None:
 
 
 async def test_what_is_not_on_disk_as_it_serves_is_a_problem() -> None:
-    """With the reason; the replica stays ready."""
+    """The problem has the reason; the replica stays ready."""
     entry = make_entry(1, ControlledEngine(), reason="weights.bin is missing")
     plane = make(make_registry({"m": [entry]}))
     assert plane.readiness().ready
@@ -149,7 +152,7 @@ async def test_what_is_not_on_disk_as_it_serves_is_a_problem() -> None:
 
 
 def test_what_is_opened_last_is_waited_for() -> None:
-    """The start is over once it is open; it is the last reason that is told."""
+    """The start ends once it is open; the reason shown is the last one."""
     registry = make_registry({"m": [make_entry(1, ControlledEngine())]})
     lifecycle = Lifecycle(registry, loading_reason=str, allow_empty=False)
     assert (lifecycle.settled, lifecycle.readiness()) == (True, Readiness(True))

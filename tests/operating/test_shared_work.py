@@ -12,7 +12,7 @@ from tests.waiting import iterations
 
 
 class Counted:
-    """Work that goes on until it may end."""
+    """Work that runs until it may end."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -27,7 +27,7 @@ class Counted:
 
 
 async def test_who_asks_meanwhile_gets_the_same() -> None:
-    """Another key is other work, and later is anew; one who leaves ends it for nobody."""
+    """Another key or a later call starts other work; a caller who leaves ends no other's."""
     work = Counted()
     shared = Shared(work)
     asked = [asyncio.create_task(shared.get(key, key)) for key in ("a", "a", "b", "a")]
@@ -53,7 +53,7 @@ async def test_failure_is_everyones_and_not_kept() -> None:
 
 
 async def test_others_have_their_turns_in_between() -> None:
-    """Work goes on in each turn of the loop, where a step takes longer than its time."""
+    """Work continues in each turn of the loop if a step takes longer than its time."""
     turns = 0
 
     def count() -> None:
@@ -74,7 +74,7 @@ async def test_others_have_their_turns_in_between() -> None:
 
 
 async def test_work_in_turns_ends_with_its_own_failure() -> None:
-    """As if it had been called."""
+    """It raises as if it had been called directly."""
 
     def work() -> Generator[None, None, None]:
         yield

@@ -19,7 +19,7 @@ RUNTIME = "onnxruntime"
 
 
 def build_wheel(folder: Path) -> Path:
-    """What `make wheel` writes."""
+    """Return the wheel that `make wheel` writes."""
     subprocess.run(["make", "wheel", f"DIST={folder}"], cwd=ROOT, check=True, capture_output=True)
     (wheel,) = folder.glob("*.whl")
     return wheel
@@ -79,7 +79,7 @@ def _required(wheel: Path) -> set[str]:
 
 
 def _names(requirements: list[str]) -> Iterator[str]:
-    """The names of those that are needed here, without extras; the list may grow meanwhile."""
+    """Yield the names of the requirements needed here, without extras; the list may grow."""
     for text in requirements:
         requirement = Requirement(text)
         wanted = requirement.extras or {""}
@@ -91,7 +91,7 @@ def _names(requirements: list[str]) -> Iterator[str]:
 
 
 def _of_extra(name: str, extra: str) -> list[str]:
-    """What an extra adds, so that it counts as required."""
+    """Return the requirements that an extra adds, so that they count as required."""
     return [
         text.partition(";")[0]
         for text in distribution(name).requires or ()

@@ -12,7 +12,7 @@ from tests.e2e.processes import ROOT
 
 
 class Place:
-    """A checkout with two environments, somebody's home, and what they see."""
+    """A checkout with two environments, a home folder, and commands that run in them."""
 
     def __init__(self, folder: Path) -> None:
         self.home, self.checkout = folder / "home", folder / "checkout"
@@ -37,7 +37,7 @@ class Place:
         )  # fmt: skip
 
     def says(self, path: str) -> str:
-        """What `cohort` is in a shell with this PATH."""
+        """Return the output of `cohort` in a shell with this PATH."""
         done = subprocess.run(
             ["/bin/sh", "-c", "cohort"],
             check=True,
@@ -55,7 +55,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def test_the_runtime_installed_last_is_the_command(place: Place) -> None:
-    """In the folder of one's own where that is on PATH; and it can be taken away."""
+    """The link is in the user's own folder if that is on PATH; and it can be removed."""
     path = f"{place.own}:/usr/bin:/bin"
     for name in (".venv", ".venv-cpu", ".venv-cpu"):
         done = place.ask("link", name, path=path)
@@ -79,7 +79,7 @@ def test_the_runtime_installed_last_is_the_command(place: Place) -> None:
 def test_a_folder_that_is_not_on_the_path_comes_with_the_line_for_it(
     place: Place, shell: str, line: str
 ) -> None:
-    """Of one's own shell; what the line does is what makes the command one."""
+    """The line is for the user's shell; running it makes the command available."""
     done = place.ask("link", ".venv", shell=shell)
     assert done.returncode == 0, done.stderr
     assert "is not on PATH" in done.stdout
@@ -106,7 +106,7 @@ def test_another_folder_can_be_named(place: Place, tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_had_changes_nothing(place: Place, tmp_path: Path) -> None:
-    """A file in its place; or no home to have it in, nor a common one on PATH."""
+    """A file may be in its place; or there is neither a home nor a common folder on PATH."""
     (tmp_path / "file").write_text("")
     done = place.ask("link", ".venv", folder=str(tmp_path / "file" / "bin"))
     assert done.returncode != 0
@@ -118,7 +118,7 @@ def test_a_folder_that_cannot_be_had_changes_nothing(place: Place, tmp_path: Pat
 
 
 def test_what_is_not_ours_is_left_alone(place: Place, tmp_path: Path) -> None:
-    """A program, a link of another tool's, one of another checkout, one to nothing."""
+    """A program, and links of another tool, to another checkout or to nothing stay."""
     place.own.mkdir(parents=True)
     command = place.own / "cohort"
     other = tmp_path / "tools" / "cohort"

@@ -1,4 +1,4 @@
-"""The lock files beside what they lock."""
+"""The lock files, compared with the requirements."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.e2e.processes import ROOT
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-# The others are frameworks, which people have, or uv fetches, in environments of their own.
+# The others are frameworks, which people have or uv fetches, in separate environments.
 LOCKED = ("gpu", "cuda", "cpu", "openvino", "prepare")
 
 
 @pytest.mark.parametrize("extra", LOCKED)
 def test_each_runtime_locks_all_that_serving_needs(extra: str) -> None:
-    """Whoever adds a dependency has run `make lock`, with the versions that the tests run with."""
+    """After a dependency is added, `make lock` must be run, with the versions of the tests."""
     locked, tested = pinned(extra), pinned("dev")
     extras = (extra, "bench") if extra == "prepare" else (extra,)
     needed = [
@@ -43,7 +43,7 @@ def test_serving_does_not_install_grpcio(runtime: str) -> None:
 
 
 def pinned(name: str) -> dict[str, str]:
-    """The version of each distribution in a lock file; of several, the last."""
+    """Return the version of each distribution in a lock file; of several, the last."""
     text = (ROOT / "requirements" / f"{name}.txt").read_text()
     found = re.findall(r"^([A-Za-z0-9._-]+)(?:\[.*?\])?==(\S+)", text, re.MULTILINE)
     return {canonicalize_name(name): version for name, version in found}

@@ -23,7 +23,7 @@ BESIDE = {
     "onnxruntime_extensions-0.15.2": ["onnxruntime_extensions/__init__.py"],
     "onnxruntime_genai-0.18.0": ["onnxruntime_genai/__init__.py"],
 }
-"""Of wheels that people have beside it, with what looks most like the runtime among their files."""
+"""Wheels that people install as well, with those of their files that look most like the runtime."""
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +49,13 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environm
 def link_runtime(environment: Environment) -> str:
     """Link this environment's ONNX Runtime; returns what it is called."""
     (name,) = set(packages_distributions()[RUNTIME])
-    for one in (name, "flatbuffers", "packaging"):  # what it requires besides
+    for one in (name, "flatbuffers", "packaging"):  # its other requirements
         environment.link(distribution(one))
     return name
 
 
 def problem(environment: Environment) -> str:
-    """What the commands find wrong with it, without the second that one takes."""
+    """Return the problem that the commands find with it, without their second of start-up."""
     ask = "from cohort.cli.runtime_check import runtime_problem; print(runtime_problem())"
     done = subprocess.run(
         [environment.python, "-Ic", ask], capture_output=True, text=True, check=False
@@ -66,7 +66,7 @@ def problem(environment: Environment) -> str:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Somebody's project, whose package is called `app`, as many are, and which has a model."""
+    """A user's project whose package is called `app`, as many are, and which has a model."""
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / "__init__.py").write_text("raise SystemExit('the project was imported')\n")
     onnx_models.save(onnx_models.mlp(), tmp_path / "models" / "mlp" / "1" / "model.onnx")
@@ -92,7 +92,7 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
 
 
 def test_the_wheel_offers_each_runtime(wheel: Path) -> None:
-    """As extras of the same names as RUNTIME in the Makefile, and what other commands need."""
+    """Its extras have the names in the Makefile's RUNTIME; other extras serve other commands."""
     with ZipFile(wheel) as archive:
         (metadata,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
         text = archive.read(metadata).decode()
@@ -133,7 +133,7 @@ def test_it_runs_as_a_module(installed: Environment, project: Path) -> None:
 
 
 def test_an_empty_folder_is_told_what_to_put_there(installed: Environment, tmp_path: Path) -> None:
-    """The bundled models are no part of the wheel."""
+    """The wheel does not contain the bundled models."""
     done = installed.run("check", cwd=tmp_path)
     assert done.returncode == 1
     assert done.stdout == (
@@ -144,7 +144,7 @@ def test_an_empty_folder_is_told_what_to_put_there(installed: Environment, tmp_p
 def test_a_missing_or_second_runtime_is_told_with_what_mends_it(
     bare: Environment, project: Path
 ) -> None:
-    """Before anything is imported that would be missing, or silently be the other one."""
+    """The check runs before an import would fail, or would use the wrong runtime."""
     done = bare.run("serve", cwd=project)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
@@ -155,7 +155,7 @@ def test_a_missing_or_second_runtime_is_told_with_what_mends_it(
 
     name = link_runtime(bare)
     assert problem(bare) == ""
-    for other, files in BESIDE.items():  # none of which is a second one
+    for other, files in BESIDE.items():  # not one is a second runtime
         folder = bare.site / f"{other}.dist-info"
         folder.mkdir()
         (folder / "RECORD").write_text("".join(f"{file},sha256=x,1\n" for file in files))

@@ -1,6 +1,6 @@
 """The code blocks of the pages: read, checked by their language, and run in order, page by page.
 
-Comments before a block, which readers of the page do not see, say what is to be done with it:
+Comments before a block, which readers of the page do not see, control its test::
 
     <!-- not run: needs Docker -->      it is left out, for this reason, and counted
     <!-- file: models/mine/config.yaml -->  it is saved there, and checked by the name of the file
@@ -9,7 +9,7 @@ Comments before a block, which readers of the page do not see, say what is to be
     cohort serve
     -->
 
-Otherwise sh, python and js blocks run, and json is parsed. A page's sh blocks share one shell; its
-python and js blocks are programs by themselves. `python -m tools.pages` lists the blocks that do
-not run.
+Otherwise sh, python and js blocks run, and json is parsed. The sh blocks of a page share one shell;
+each of its python and js blocks is a separate program. `python -m tools.pages` lists the blocks
+that do not run.
 """

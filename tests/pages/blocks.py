@@ -1,4 +1,4 @@
-"""The fenced blocks of a page, with what the comments before them say."""
+"""The fenced blocks of a page, with the marks in the comments before them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CHECKED = RUN | {"json", "yaml"}
 SHOWN = frozenset({"dockerfile", "html", "ini", "mermaid", "nginx", "text"})
 """Languages that are neither run nor checked here."""
 
-# A fence, or a comment: what stands in one is not looked at for the other.
+# A fence or a comment: the inside of one is not searched for the other.
 PART = re.compile(
     r"^(?P<indent> *)(?P<fence>`{3,})(?P<language>[^\s`]*)[^\n]*\n(?P<text>.*?)^ *(?P=fence)`* *$"
     r"|<!-- *(?P<comment>.*?) *-->",
@@ -42,7 +42,7 @@ class Block:
 
     not_run: the reason why it cannot run here, or "".
     file: where it is saved, relative to a working copy, or "".
-    printed: whether it is what the block before it prints.
+    printed: True if it shows the output of the block before it.
     """
 
     language: str
@@ -58,19 +58,19 @@ class Block:
 
     @property
     def serves(self) -> bool:
-        """Whether it starts a server, which goes on after it."""
+        """True if it starts a server that runs after it."""
         return bool(re.search(r"(^|\s)(cohort|make) serve\b(?! --help)", self.text)) and self.runs
 
 
 class BadMark(Exception):
-    """A comment before a block that says nothing that can be done."""
+    """A comment before a block whose mark is unknown."""
 
 
 def blocks_of(page: str) -> Iterator[Block]:
     """Give the blocks of a page's text. Raises BadMark."""
     marks: dict[str, str] = {}
     marked = 0  # where the last mark ended
-    prints = False  # whether the block before runs to its end, so that one may say what it prints
+    prints = False  # True if the block before runs to its end, so that the next may show its output
     for part in PART.finditer(page):
         line = page.count("\n", 0, part.start()) + 1
         if part["comment"] is None:

@@ -1,4 +1,4 @@
-"""What can be said of a block without running it."""
+"""Checks of a block that do not run it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ READERS: Mapping[str, Callable[[str, str], object]] = {
 
 
 def complaints(block: Block) -> Iterator[str]:
-    """Say what is wrong with a block: its language, its syntax, or what the server says of it."""
+    """Yield the faults of a block: its language, its syntax, or the server's complaint about it."""
     if block.language not in CHECKED | SHOWN and not block.language.startswith("{"):
         known = ", ".join(sorted(CHECKED | SHOWN))
         yield f"line {block.line}: names no language that is known here: {known}"

@@ -1,4 +1,4 @@
-"""What is built and read in a browser is left to `make docs`, which builds it first."""
+"""Leave tests of the built site to `make docs`, which builds it first."""
 
 from tests.pages.blocks import ASKED
 

@@ -1,4 +1,4 @@
-"""Whether a block printed what its page shows."""
+"""Compare the output of a block with its page."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pattern(shown: str) -> re.Pattern[str]:
 
 
 def shown_in(block: Block) -> list[str]:
-    """What the commands of a block print, by its comments: the lines `# {…` and `# […`."""
+    """Return the shown output of a block, from its comments: the lines `# {…` and `# […`."""
     if block.language not in {"sh", "bash"}:
         return []
     return re.findall(r"^# ([{\[].*)$", block.text, re.MULTILINE)

@@ -38,7 +38,7 @@ class BlockFailed(Exception):
 
 
 class Terminal:
-    """A shell in `copy`, a working copy. `notes` is a folder for what the blocks say and print.
+    """A shell in `copy`, a working copy. `notes` is a folder for the blocks' scripts and output.
 
     Port 8000 of the page is a free one here, and 8001 another.
     """
@@ -85,10 +85,10 @@ class Terminal:
         return self._there(Path(f"{name}.out").read_text(encoding="utf-8"))
 
     def serve(self, block: Block) -> None:
-        """Start a block that serves, in the place of one that did, and wait until it is ready."""
+        """Start a block that serves, instead of an earlier one, and wait until it is ready."""
         self.stop_server()
         name = self._write(block)
-        # In a process group of its own, as in a terminal, so that it can be interrupted.
+        # In its own process group, as in a terminal, so that it can be interrupted.
         block_here = f"( set -euo pipefail; source {name}.sh ) </dev/null >{name}.out 2>{name}.err"
         self._say(f"set -m; {block_here} & set +m")
         self._say(f"echo $! >{name}.pid.new && mv {name}.pid.new {name}.pid")
@@ -136,7 +136,7 @@ class Terminal:
 
     def _say(self, command: str) -> None:
         assert self._shell.stdin is not None
-        with suppress(BrokenPipeError):  # it has ended, which the wait will tell
+        with suppress(BrokenPipeError):  # it has ended, which the wait reports
             self._shell.stdin.write(f"{command}\n")
             self._shell.stdin.flush()
 
@@ -165,7 +165,7 @@ class Terminal:
 
 
 def _is_alive(group: int | None) -> bool:
-    """Whether a process group has members that run."""
+    """Return True if a process group has members that run."""
     assert group is not None
     try:
         os.killpg(group, 0)

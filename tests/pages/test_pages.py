@@ -13,7 +13,7 @@ from tests.pages.printed import compare, pattern, shown_in
 from tests.pages.terminal import BlockFailed, terminal
 
 SAMPLE = {"docs/tutorial/first-model.md", "docs/reference/v2.md"}
-"""What runs in every run of the tests; `make docs` runs every page."""
+"""Pages that run in every run of the tests; `make docs` runs every page."""
 
 
 def read(page: Path) -> list[Block]:
@@ -34,13 +34,13 @@ TO_RUN = [
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_blocks_can_be_read(page: Path) -> None:
-    """Each has a language, its syntax is right, and the server takes the files that are its own."""
+    """Each has a language, its syntax is right, and the server accepts its files."""
     assert not [said for block in read(page) for said in complaints(block)]
 
 
 @pytest.mark.parametrize("page", TO_RUN, ids=name_of)
 def test_blocks_work_from_the_first_to_the_last(page: Path, tmp_path: Path) -> None:
-    """In a fresh working copy, against a real server, printing what the page shows."""
+    """They run in a fresh working copy, against a real server, and print the page's output."""
     run_page(read(page), tmp_path)
 
 
@@ -89,7 +89,7 @@ def test_a_block_that_cannot_be_right_is_told(page: str) -> None:
     ],
 )
 def test_a_mark_that_says_nothing_is_refused(page: str) -> None:
-    """One without a reason, before text or nothing, or after a block that prints nothing here."""
+    """It has no reason, is before text or nothing, or is after a block that prints nothing here."""
     with pytest.raises(BadMark):
         list(blocks_of(page))
 
@@ -115,7 +115,7 @@ def test_a_block_that_fails_is_told(page: str, tmp_path: Path) -> None:
 
 
 def test_a_page_is_one_session(tmp_path: Path) -> None:
-    """Variables stay, files are where the page says, a comment's commands run, others do not."""
+    """Variables stay, files are at the named place, a comment's commands run, others do not."""
     page = """
 <!-- run
 made=$(mktemp -d)

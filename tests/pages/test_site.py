@@ -21,7 +21,7 @@ LOADS = frozenset(
     {"audio", "embed", "iframe", "img", "link", "object", "script", "source", "video"}
 )
 
-# What Chromium asks by itself, whatever page it shows: the time, who is signed in, updates.
+# Requests that Chromium makes for any page: the time, the signed-in user, updates.
 ITS_OWN = re.compile(
     r"\w+ (?:https?://)?"
     r"(?:clients\d|accounts|update|optimizationguide-pa|content-autofill)\.google(?:apis)?\.com[:/]"
@@ -30,7 +30,7 @@ OUTSIDE = re.compile(r"(https?:)?//", re.IGNORECASE)
 
 
 class Loaded(HTMLParser):
-    """What a page has a browser fetch from elsewhere: its links for readers do not count."""
+    """The resources that a page loads from elsewhere: its links for readers do not count."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def test_no_page_and_no_style_names_what_is_elsewhere() -> None:
 
 @contextmanager
 def recording_proxy() -> Iterator[tuple[int, list[str]]]:
-    """A proxy that refuses everything, and notes what it was asked for."""
+    """Yield a proxy that refuses everything, and notes what it was asked for."""
     asked: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -115,14 +115,14 @@ def read_in_a_browser(address: str, folder: Path) -> tuple[str, list[str]]:
     ],
 )
 def test_a_browser_asks_the_network_for_nothing(page: str, shows: str, tmp_path: Path) -> None:
-    """From the disk: the first page, a diagram, pictures, and the search."""
+    """The first page, a diagram, pictures and the search come from the disk."""
     became, asked = read_in_a_browser(f"file://{SITE}/{page}", tmp_path)
     assert shows in became
     assert not asked
 
 
 def test_a_page_that_asks_the_network_is_seen(tmp_path: Path) -> None:
-    """The proxy hears of a script from elsewhere."""
+    """The proxy records a script from elsewhere."""
     page = tmp_path / "page.html"
     page.write_text('<script src="http://cdn.example/x.js"></script>')
     _, asked = read_in_a_browser(f"file://{page}", tmp_path / "profile")

@@ -46,12 +46,12 @@ def affine(
 
 
 def ends(model: onnx.ModelProto) -> tuple[str, str]:
-    """The names of a model's first input and output."""
+    """Return the names of a model's first input and output."""
     return model.graph.input[0].name, model.graph.output[0].name
 
 
 def alone(name: str, model: onnx.ModelProto) -> str:
-    """A pipeline whose only step, `s`, runs a model of x: its y."""
+    """Return a pipeline whose only step, `s`, runs a model of x: its y."""
     taken, given = ends(model)
     return f"steps: {{s: {{model: {name}, inputs: {{{taken}: x}}}}}}\noutputs: {{y: s.{given}}}"
 
@@ -125,5 +125,5 @@ class Graphs:
 
 
 def rows(*values: float, width: int = 4) -> Arrays:
-    """An input x whose rows have one value each."""
+    """Return an input x whose rows have one value each."""
     return {"x": np.repeat(np.array(values, np.float32)[:, None], width, 1)}

@@ -1,4 +1,4 @@
-"""Conditions: what they understand, what they refuse, and what they say of rows."""
+"""Conditions: their language, refused texts, and results for rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ P = np.array([[0.1, 0.9], [0.5, 0.5], [0.8, 0.2]], np.float32)
 
 
 def holds(text: str, *, by_rows: bool = True, **tensors: Array) -> Any:
-    """Whether it holds of tensors, whose names have `_` for `.`."""
+    """Return the condition's result for tensors, whose names have `_` for `.`."""
     values = {name.replace("_", "."): array for name, array in tensors.items()}
     return parse_condition(text).holds(values, by_rows=by_rows).tolist()
 
@@ -41,12 +41,12 @@ def holds(text: str, *, by_rows: bool = True, **tensors: Array) -> Any:
     ],
 )
 def test_what_it_says_of_each_row(text: str, wanted: list[bool]) -> None:
-    """And, or, not, comparisons, chained ones, too, and functions of a row."""
+    """And, or, not, comparisons, chained comparisons and functions of a row give a bool per row."""
     assert holds(text, a_p=P) == wanted
 
 
 def test_what_it_says_of_a_whole_request() -> None:
-    """One answer of all numbers together."""
+    """The condition has one answer for all numbers together."""
     assert holds("max(a.p) < 0.8", by_rows=False, a_p=P) == [False]
     assert holds("max(a.p) < 0.95 and argmax(a.p) == 1", by_rows=False, a_p=P) == [True]
 
@@ -55,7 +55,7 @@ def test_what_it_says_of_a_whole_request() -> None:
     "dtype", [np.uint8, np.int64, np.float16, np.float64, np.bool_, ml_dtypes.bfloat16]
 )
 def test_all_datatypes_of_numbers(dtype: Any) -> None:
-    """Numbers are compared as what they are: unsigned ones have a negative, too."""
+    """Numbers are compared in their own datatype: unsigned ones also have a negative."""
     assert holds("x > 0 and -x < 0", x=np.array([0, 1], dtype)) == [False, True]
     assert holds("sum(x) >= 1", x=np.array([[0, 0], [1, 1]], dtype)) == [False, True]
 
@@ -82,18 +82,18 @@ def test_what_is_no_number_is_in_no_comparison() -> None:
         ("max(x) <", "cannot be read"),
         ("class.p < 1", "cannot be read"),
         ("max(x)", "neither true nor false"),
-        ("1 < 2", "looks at no tensor"),
-        ("max(x) < 1 < y.z.w", "is not understood|is no tensor"),
+        ("1 < 2", "names no tensor"),
+        ("max(x) < 1 < y.z.w", "is not understood|is not a tensor"),
         ("median(x) < 1", "there is no function 'median'"),
         ("maxx(x) < 1", "did you mean 'max'"),
-        ("max(x, y) < 1", "max takes one tensor"),
-        ("max() < 1", "max takes one tensor"),
-        ("max(x + 1) < 1", "is no tensor"),
+        ("max(x, y) < 1", "max needs exactly one tensor"),
+        ("max() < 1", "max needs exactly one tensor"),
+        ("max(x + 1) < 1", "is not a tensor"),
         ("max(x) in y", "compare by"),
         ("max(x) < True", "is not understood"),
         ("max(x) < 'y' + 1", "is not understood"),
         ("__import__('os').system('ls') < 1", "is not understood"),
-        ("().__class__ < 1", "is no tensor|is not understood"),
+        ("().__class__ < 1", "is not a tensor|is not understood"),
         ("(lambda: 1)() < x", "is not understood"),
         ("[x for x in y] == 1", "is not understood"),
         ("f'{x}' == 1", "is not understood"),
@@ -105,13 +105,13 @@ def test_what_is_no_number_is_in_no_comparison() -> None:
     ],
 )
 def test_what_it_refuses(text: str, message: str) -> None:
-    """Everything that is not named in the language, with what is wrong."""
+    """Everything outside the language is refused, and the error names the fault."""
     with pytest.raises(ConditionWrong, match=message):
         parse_condition(text)
 
 
 def test_a_tensor_of_several_numbers_needs_a_function() -> None:
-    """Where its row is not one number; and one without numbers has none."""
+    """A row of several numbers needs a function, and a row without numbers has no result."""
     with pytest.raises(InferenceFailed, match=r"a\.p has 2 numbers .* max\(a\.p\)"):
         holds("a.p < 1", a_p=P)
     with pytest.raises(InferenceFailed, match="has no values"):
@@ -126,7 +126,7 @@ def test_a_tensor_of_several_numbers_needs_a_function() -> None:
     st.sampled_from(["max(x) < 0.5", "argmax(x) == 1 or min(x) > -1", "not mean(x) <= sum(x)"]),
 )
 def test_a_row_among_others_is_a_row_alone(values: list[list[float]], text: str) -> None:
-    """Of any numbers."""
+    """This holds for any numbers."""
     x = np.array(values, np.float32).reshape(len(values), 3)
     alone = [holds(text, x=x[row : row + 1])[0] for row in range(len(x))]
     assert holds(text, x=x) == alone

@@ -59,7 +59,7 @@ async def test_steps_run_by_condition_for_each_row(graphs: Graphs) -> None:
 
 @pytest.mark.parametrize("values", [(), (20,), (1,), (20, 30), (1, 2)])
 async def test_a_step_for_no_row_or_all_of_them(graphs: Graphs, values: tuple[float, ...]) -> None:
-    """None of the rows, every one, and a request without rows."""
+    """No row, every row, and a request without rows are answered."""
     await cascade(graphs)
     answer = await graphs.ask("cascade", rows(*values))
     wanted = [value if value >= 10 else value * 100 for value in values]
@@ -67,7 +67,7 @@ async def test_a_step_for_no_row_or_all_of_them(graphs: Graphs, values: tuple[fl
 
 
 async def test_many_rows_are_decided_off_the_event_loop(graphs: Graphs) -> None:
-    """With the same answer."""
+    """The answer is the same."""
     await cascade(graphs)
     values = np.arange(40_000, dtype=np.float32) % 20
     answer = await graphs.ask("cascade", rows(*values))
@@ -77,7 +77,7 @@ async def test_many_rows_are_decided_off_the_event_loop(graphs: Graphs) -> None:
 
 
 async def test_what_a_step_gives_is_what_the_next_one_gets(graphs: Graphs) -> None:
-    """In order, whatever the order in the file."""
+    """Steps run in order, whatever their order in the file."""
     text = """
     steps:
       second: {model: large, inputs: {x: first.y}}
@@ -117,7 +117,7 @@ async def test_branches_join(graphs: Graphs) -> None:
 
 
 async def test_rows_of_a_model_that_mixes_them_run_one_by_one(graphs: Graphs) -> None:
-    """With conditions, a row never depends on the rows beside it; there is a limit to that."""
+    """With conditions, a row never depends on the rows next to it; there is a limit to that."""
     graphs.put("sums", onnx_models.normalized_over_rows())
     inputs = onnx_models.normalized_over_rows().graph.input[0]
     width = inputs.type.tensor_type.shape.dim[1].dim_value
@@ -148,7 +148,7 @@ async def test_rows_of_a_model_that_mixes_them_run_one_by_one(graphs: Graphs) ->
 
 
 async def test_conditions_for_the_whole_request(graphs: Graphs) -> None:
-    """As the file says, or where axis 0 does not hold rows."""
+    """They apply if the file asks for it, or if axis 0 does not hold rows."""
     await cascade(graphs, CASCADE + "conditions: request\n")
     answer = await graphs.ask("cascade", rows(1, 20, 3))
     np.testing.assert_array_equal(answer["y"], rows(1, 20, 3)["x"])
@@ -172,7 +172,7 @@ async def test_models_may_load_later_or_not_at_all(graphs: Graphs) -> None:
 
 
 async def test_a_model_that_is_unloaded_takes_the_pipeline_with_it(graphs: Graphs) -> None:
-    """At once, with its name; when it is back, so is the pipeline."""
+    """The pipeline stops at once and names the model; it returns with the model."""
     await cascade(graphs)
     graphs.put("outer", "steps: {a: {model: cascade, inputs: {x: x}}}\noutputs: {y: a.y}")
     await graphs.load()
@@ -211,15 +211,15 @@ async def test_a_model_that_is_swapped_is_used_from_the_next_request_on(graphs: 
 
 
 async def test_a_model_that_does_not_fit_any_more(graphs: Graphs) -> None:
-    """The pipeline says which step, and serves again with a model that fits."""
+    """The pipeline names the step, and serves again with a model that fits."""
     await cascade(graphs, CHAIN)
     (graphs.models / "large/config.yaml").write_text("allow_signature_change: true")
     graphs.put("large", affine(1, width=8), version=2)
     await graphs.load()
     await graphs.registry.loaded()
     assert graphs.reason("cascade") == (
-        "step 'second': input 'x' takes FP32 [N, 8], but first.y is FP32 [N, 4]: axis 1 is 4 long, "
-        "not 8"
+        "step 'second': input 'x' must be FP32 [N, 8], but first.y is FP32 [N, 4]: axis 1 is 4 "
+        "long, not 8"
     )
     graphs.put("large", affine(5), version=3)
     await graphs.load()
@@ -228,7 +228,7 @@ async def test_a_model_that_does_not_fit_any_more(graphs: Graphs) -> None:
 
 
 async def test_a_version_that_a_step_names_is_loaded(graphs: Graphs) -> None:
-    """Beside the one that the model's own config wants."""
+    """It is loaded in addition to the one that the model's own config wants."""
     graphs.put("small", affine(1), version=1)
     graphs.put("small", affine(7), version=2)
     graphs.put(
@@ -248,7 +248,7 @@ async def test_a_version_that_a_step_names_is_loaded(graphs: Graphs) -> None:
 
 
 async def test_pipelines_in_pipelines(graphs: Graphs) -> None:
-    """To some depth, and not in a circle."""
+    """Pipelines may contain others up to a depth, and not in a circle."""
     graphs.put("small", affine(2))
     below = "small"
     for depth in range(1, 6):
@@ -259,9 +259,9 @@ async def test_pipelines_in_pipelines(graphs: Graphs) -> None:
     graphs.put("b", "steps: {s: {model: a, inputs: {x: x}}}\noutputs: {y: s.y}")
     await graphs.load()
     assert (await graphs.ask("p4", rows(1)))["y"][0, 0] == 2
-    assert "5 pipelines within each other; 4 may be" in graphs.reason("p5")
-    assert "step 's': it needs this pipeline itself" in graphs.reason("a")
-    assert "step 's': it needs this pipeline itself" in graphs.reason("b")
+    assert "5 nested pipelines; the maximum is 4" in graphs.reason("p5")
+    assert "step 's': it depends on this pipeline itself" in graphs.reason("a")
+    assert "step 's': it depends on this pipeline itself" in graphs.reason("b")
     graphs.put("b", "steps: {s: {model: small, inputs: {x: x}}}\noutputs: {y: s.y}")
     await graphs.load()
     await graphs.registry.loaded()
@@ -297,7 +297,7 @@ async def test_an_error_names_its_step_and_keeps_its_kind(graphs: Graphs) -> Non
 
 
 async def test_tensors_that_do_not_fit_the_next_step(graphs: Graphs) -> None:
-    """A length that only a run tells is checked before the next step."""
+    """A length that only a run determines is checked before the next step."""
     graphs.put("same", onnx_models.untouched("FP32", ("N", "W")))
     graphs.put("four", affine(1))
     name, output = ends(onnx_models.untouched("FP32", ("N", "W")))
@@ -311,13 +311,13 @@ async def test_tensors_that_do_not_fit_the_next_step(graphs: Graphs) -> None:
         """,
     )
     await graphs.load()
-    with pytest.raises(InferenceFailed, match=r"step 'b': input 'x' takes shape \[N, 4\], got"):
+    with pytest.raises(InferenceFailed, match=r"step 'b': input 'x' must have shape \[N, 4\], got"):
         await graphs.ask("lengths", rows(1, width=5))
     assert graphs.leases == {}
 
 
 async def test_one_deadline_for_all_steps(graphs: Graphs) -> None:
-    """It ends a step that runs, and says which; the model is held until its run is over."""
+    """It ends a running step and names it; the model is held until its run has ended."""
     graphs.put("slow", onnx_models.slow(nodes=4000))
     graphs.put("one", alone("slow", onnx_models.slow(nodes=1)))
     await graphs.load()
@@ -337,7 +337,7 @@ async def test_one_deadline_for_all_steps(graphs: Graphs) -> None:
 
 
 async def test_a_caller_who_leaves_cancels_what_runs(graphs: Graphs) -> None:
-    """And is not answered; the leases are given back once the run is over."""
+    """The caller gets no answer; the leases are given back once the run has ended."""
     graphs.put("slow", onnx_models.slow(nodes=4000))
     graphs.put("one", alone("slow", onnx_models.slow(nodes=1)))
     await graphs.load()
@@ -381,7 +381,7 @@ async def test_a_step_that_nothing_needs_any_more_is_cancelled(graphs: Graphs) -
 
 
 async def test_a_full_queue_of_a_later_step_is_an_overload(graphs: Graphs) -> None:
-    """With the step's name."""
+    """The error has the step's name."""
     graphs.put("small", affine(1))
     graphs.put("large", affine(100))
     (graphs.models / "large/config.yaml").write_text("batching: {max_queue_size: 1}")
@@ -399,7 +399,7 @@ async def test_a_full_queue_of_a_later_step_is_an_overload(graphs: Graphs) -> No
 
 
 async def test_steps_are_counted_and_described(graphs: Graphs) -> None:
-    """Models count what the pipeline asked of them, and steps have series of their own."""
+    """Models count the pipeline's requests, and steps have their own series."""
     await cascade(graphs)
     await graphs.ask("cascade", rows(1, 20, 3))
     await graphs.ask("cascade", rows(30))
@@ -428,7 +428,7 @@ async def test_steps_are_counted_and_described(graphs: Graphs) -> None:
 
 
 async def test_copies_run_on_side_queues(graphs: Graphs) -> None:
-    """As rollouts' shadows have them: with the same answer, and counted nowhere."""
+    """The copies of a rollout's shadow get the same answer, and are not counted."""
     await cascade(graphs)
     engine = graphs.entry("cascade").engine
     assert engine is not None
@@ -447,7 +447,7 @@ async def test_copies_run_on_side_queues(graphs: Graphs) -> None:
 
 
 async def test_a_pipeline_in_the_models_folder_is_version_1(graphs: Graphs) -> None:
-    """Beside further versions in folders of their own."""
+    """Further versions are in their own folders next to it."""
     graphs.put("small", affine(1))
     graphs.put("large", affine(100))
     (graphs.models / "cascade").mkdir()
@@ -462,7 +462,7 @@ async def test_a_pipeline_in_the_models_folder_is_version_1(graphs: Graphs) -> N
 
 
 async def test_a_bad_edit_leaves_the_former_pipeline(graphs: Graphs) -> None:
-    """As with models: it says so."""
+    """The version stays ready and its reason names the fault, as with models."""
     await cascade(graphs)
     graphs.put("cascade", CASCADE.replace("small.y) <", "smal.y) <"))
     await graphs.load()

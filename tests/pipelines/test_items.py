@@ -41,7 +41,7 @@ async def put(graphs: Graphs, text: str) -> None:
 async def test_each_item_is_a_row_and_goes_back_to_its_place(
     graphs: Graphs, counts: tuple[int, int]
 ) -> None:
-    """However many there are in a request, none included; no lease is left."""
+    """This holds for any number of items, including 0; no lease is left."""
     await put(graphs, EACH)
     assert graphs.entry("p").reason == ""
     x = items(*counts)
@@ -63,7 +63,7 @@ async def test_what_is_of_a_request_row_is_repeated_for_its_items(graphs: Graphs
 
 
 async def test_what_would_be_repeated_too_often_is_refused(graphs: Graphs) -> None:
-    """Before memory is taken; what is repeated less often is handled off the event loop."""
+    """It is refused before memory is taken; fewer repetitions are handled off the event loop."""
     graphs.put("sum", affine(inputs=("x", "of"), width=8192))
     graphs.put(
         "p",
@@ -110,7 +110,7 @@ async def test_a_condition_may_look_at_the_row_of_an_item(graphs: Graphs) -> Non
 
 
 async def test_many_items_are_handled_off_the_event_loop(graphs: Graphs) -> None:
-    """With the same answer."""
+    """The answer is the same."""
     await put(graphs, EACH.replace("each: find.y", "each: find.y, when: max(find.y) > 40000"))
     x = items(4, 11_000)
     answer = await graphs.ask("p", {"x": x})
@@ -139,7 +139,7 @@ outputs: {{y: [two.y, one.y]}}
 
 
 async def test_more_items_than_may_be(graphs: Graphs) -> None:
-    """400 where the caller sent them, 500 where a step found them; both name the step."""
+    """The status is 400 if the caller sent them, 500 if a step found them; both name the step."""
     await put(graphs, EACH)
     graphs.put(
         "q",
@@ -160,7 +160,7 @@ async def test_more_items_than_may_be(graphs: Graphs) -> None:
 async def test_a_model_that_takes_one_row_takes_one_item_after_another(
     graphs: Graphs, config: str
 ) -> None:
-    """Up to the number of rows that run one by one."""
+    """It does so up to the number of rows that run one by one."""
     await put(graphs, EACH.replace("tenfold", "one"))
     (graphs.models / "one").mkdir()
     (graphs.models / "one/config.yaml").write_text(config)
@@ -204,7 +204,7 @@ async def test_items_that_do_not_fit_each_other(graphs: Graphs) -> None:
 
 
 async def test_texts_of_items_that_are_left_out_are_empty(graphs: Graphs) -> None:
-    """As zeros are for numbers."""
+    """Texts are empty as numbers are 0."""
     graphs.put("words", onnx_models.identity("BYTES", ("N", 1)))
     graphs.put(
         "p",
@@ -222,10 +222,13 @@ async def test_texts_of_items_that_are_left_out_are_empty(graphs: Graphs) -> Non
 @pytest.mark.parametrize(
     ("step", "reason"),
     [
-        ("each: nothing, inputs: {x: find.y}", "each has 'nothing', which is not an input of it"),
+        ("each: nothing, inputs: {x: find.y}", "each has 'nothing', which no input uses"),
         ("each: find.z, inputs: {x: find.z}", "step 'find' has no output 'z'"),
         ("each: find.y, inputs: {x: [find.y, x]}", "'x' is also from 'x'"),
-        ("each: x, inputs: {x: find.y}, when: max(x) > 1", "each has no tensor that an input is"),
+        (
+            "each: x, inputs: {x: find.y}, when: max(x) > 1",
+            "each names no tensor that is the source",
+        ),
         ("each: 3, inputs: {x: find.y}", "must be a tensor"),
     ],
 )
@@ -240,7 +243,7 @@ async def test_mistakes_name_the_step(graphs: Graphs, step: str, reason: str) ->
 @pytest.mark.parametrize(
     ("shape", "reason"),
     [
-        (("N", 2, "K", 4), "the items of find.y are not that: its shape is ['N', 2, 'K', 4]"),
+        (("N", 2, "K", 4), "the items of find.y do not match: its shape is ['N', 2, 'K', 4]"),
         ((4,), "the items of find.y are not that"),
         (("N", "K", 5), "axis 2 is 5 long, not 4"),
     ],
@@ -248,7 +251,7 @@ async def test_mistakes_name_the_step(graphs: Graphs, step: str, reason: str) ->
 async def test_tensors_without_such_items_are_refused(
     graphs: Graphs, shape: tuple[int | str, ...], reason: str
 ) -> None:
-    """At load, with their shape."""
+    """They are refused at load, with their shape."""
     graphs.put("find", onnx_models.identity(shape=shape))
     graphs.put("tenfold", affine(10))
     graphs.put("p", EACH)
@@ -258,12 +261,12 @@ async def test_tensors_without_such_items_are_refused(
 
 
 async def test_a_model_of_several_rows_at_once_is_refused(graphs: Graphs) -> None:
-    """Since there may be any number of items."""
+    """It cannot take any number of items."""
     graphs.put("find", onnx_models.identity(shape=("N", "K", 3)))
     graphs.put("two", onnx_models.fixed_rows(2))
     graphs.put("p", EACH.replace("tenfold", "two"))
     await graphs.load()
-    assert "step 'work': 'x' has shape [2, 3], and each is for models" in graphs.reason("p")
+    assert "step 'work': 'x' has shape [2, 3], but each needs models" in graphs.reason("p")
 
 
 async def test_a_model_that_refuses_an_item_is_named_by_its_step(graphs: Graphs) -> None:
@@ -272,13 +275,15 @@ async def test_a_model_that_refuses_an_item_is_named_by_its_step(graphs: Graphs)
     graphs.put("tenfold", affine(10))
     graphs.put("p", EACH)
     await graphs.load()
-    with pytest.raises(InferenceFailed, match=r"step 'work': .*takes shape \[N, 4\], got \[6, 3\]"):
+    with pytest.raises(
+        InferenceFailed, match=r"step 'work': .*must have shape \[N, 4\], got \[6, 3\]"
+    ):
         await graphs.ask("p", {"x": items(2, 3)[..., :3]})
     assert graphs.leases == {}
 
 
 async def test_operators_see_what_a_step_runs_for(graphs: Graphs) -> None:
-    """In the description of the version."""
+    """The description of the version contains it."""
     await put(graphs, EACH)
     engine = graphs.entry("p").engine
     assert engine is not None

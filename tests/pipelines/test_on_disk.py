@@ -1,4 +1,4 @@
-"""What is known of a pipeline before a server opens it; and files that nobody would mean."""
+"""Checks of a pipeline before a server opens it; and unusual files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cohort.errors import LoadFailed
-from cohort.pipelines import NotTold, check_pipeline, notes_on, read_pipeline
+from cohort.pipelines import NotDeclared, check_pipeline, notes_on, read_pipeline
 from cohort.repository import VERSION_FILES, scan
 from tests import onnx_models
 from tests.pipelines.graphs import affine
@@ -43,7 +43,7 @@ def models(tmp_path: Path) -> Path:
 
 
 def check(models: Path, text: str) -> list[str]:
-    """The notes on a pipeline that is right."""
+    """Return the notes on a pipeline that is right."""
     folder = models / "whole"
     folder.mkdir(exist_ok=True)
     (folder / "pipeline.yaml").write_text(text)
@@ -59,7 +59,7 @@ def check(models: Path, text: str) -> list[str]:
         (graph(step(more=", version: 9")), "step 'a': version '9' of model 'small' not found"),
         (
             graph(step(), step("b", "wide", "a.y"), out="outputs: {y: b.y}"),
-            "step 'b': input 'x' takes FP32 [N, 8], but a.y is FP32 [N, 4]",
+            "step 'b': input 'x' must be FP32 [N, 8], but a.y is FP32 [N, 4]",
         ),
         (graph(step(model="whole")), "step 'a': pipeline 'whole': it needs itself"),
         (graph("a: {model: stateful, inputs: {a: x}}"), "step 'a': model 'stateful' has state"),
@@ -73,7 +73,7 @@ def check(models: Path, text: str) -> list[str]:
             "inputs: {a.y: {}}\n" + graph(step(given="a.y")),
             "input 'a.y': an output of step 'a' has the same name; rename the input or the step",
         ),
-        (graph(step(), out="outputs: {y: x}"), "no output is from a step; 'a' is one"),
+        (graph(step(), out="outputs: {y: x}"), "no output comes from a step; 'a' is one"),
         (
             graph(*[step(f"s{at}", given=f"s{(at + 1) % 64}.y") for at in range(64)], out=OUT),
             "output 'y' is from 'a.y': there is no step 'a'",
@@ -83,26 +83,26 @@ def check(models: Path, text: str) -> list[str]:
                 *[step(f"s{at}", given=f"s{(at + 1) % 64}.y") for at in range(64)],
                 out="outputs: {y: s0.y}",
             ),
-            "by way of 's0' → 's1' → 's2' → 's3' → 's4' → 's5' → 's6' → 's7' → …; take one",
+            "through 's0' → 's1' → 's2' → 's3' → 's4' → 's5' → 's6' → 's7' → …; use another",
         ),
     ],
 )
 def test_what_does_not_fit_is_told(models: Path, text: str, said: str) -> None:
-    """As a server says it, and nothing is opened."""
+    """The error is the server's, and nothing is opened."""
     with pytest.raises(LoadFailed) as told:
         check(models, text)
     assert said in str(told.value)
 
 
 def test_members_are_as_callers_see_them(models: Path) -> None:
-    """One whose config takes pictures takes them in a step, too."""
+    """A model whose config accepts pictures also accepts them in a step."""
     text = "steps: {a: {model: look, inputs: {image: x}}}\noutputs: {y: a.mean}\n"
     assert check(models, "inputs: {x: {datatype: BYTES, shape: [N]}}\n" + text) == []
 
 
 def test_what_a_transform_takes_is_not_told(models: Path) -> None:
-    """Its code is not run; that is no mistake of the pipeline's."""
-    with pytest.raises(NotTold, match="'coded' has a transform"):
+    """The transform's code is not run; this is not a mistake in the pipeline."""
+    with pytest.raises(NotDeclared, match="'coded' has a transform"):
         check(models, graph(step(model="coded")))
 
 
@@ -137,17 +137,17 @@ def test_what_may_not_be_meant_is_noted(models: Path, text: str, said: str) -> N
         ("steps: " + "[" * 60_000, "is nested too deeply"),
         ("a: &a [1]\n" + "b: &b [*a, *b]\n", "its aliases refer to themselves"),
         ("steps: !!python/object/apply:os.abort []", "could not determine a constructor"),
-        (graph(step("../a")), "'../a' is no name of a step"),
+        (graph(step("../a")), "'../a' is not a valid step name"),
         (graph(r'"a\u202e\e[31m": {model: small, inputs: {x: x}}'), r"'a\u202e\x1b[31m' is no"),
         (graph(step(model=r'"m\0"')), r"'m\x00' is no model"),
-        (graph(step(), out=r'outputs: {"y\e[2J": a.y}'), r"'y\x1b[2J' is no name of a tensor"),
-        (graph(step(), out="outputs: {'': a.y}"), "'' is no name of a tensor"),
-        (graph(step(given="x" * 300)), "is no name of a tensor: use 1 to 256 printable"),
+        (graph(step(), out=r'outputs: {"y\e[2J": a.y}'), r"'y\x1b[2J' is not a valid tensor name"),
+        (graph(step(), out="outputs: {'': a.y}"), "'' is not a valid tensor name"),
+        (graph(step(given="x" * 300)), "is not a valid tensor name: use 1 to 256 printable"),
         (graph(*[step(f"s{at}") for at in range(65)]), "steps: must be 64 at most, got 65"),
     ],
 )
 def test_a_file_that_nobody_means_is_refused_at_once(tmp_path: Path, text: str, said: str) -> None:
-    """In a short sentence that a terminal can show."""
+    """The sentence is short enough for a terminal."""
     path = tmp_path / "pipeline.yaml"
     path.write_text(text)
     with pytest.raises(LoadFailed) as told:

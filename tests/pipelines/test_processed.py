@@ -1,4 +1,4 @@
-"""Pipelines whose file says what callers send and get, as a config does."""
+"""Pipelines whose file declares the inputs and outputs of callers, as a config does."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_outputs_are_finished_and_labelled(tmp_path: Path) -> None:
 async def test_what_does_not_fit_is_named(
     tmp_path: Path, text: str, labels: str, said: str
 ) -> None:
-    """With the key, as in a config."""
+    """The error has the key, as for a config."""
     async with Runtime(**folder(tmp_path, text, labels)) as runtime:
         with pytest.raises(NotReady, match=said):
             await runtime.infer("whole", {"x": ROWS})

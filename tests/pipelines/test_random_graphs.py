@@ -67,7 +67,7 @@ class Random:
         return f"inputs: {{{said}}}\n{text}"
 
     def plainly(self, sessions: Mapping[str, ort.InferenceSession], sent: Arrays) -> list[Array]:
-        """The outputs of one row."""
+        """Return the outputs of one row."""
         there: Arrays = dict(sent)
         for name, (model, inputs, when) in self.steps.items():
             condition = parse_condition(when) if when else None
@@ -95,7 +95,7 @@ def sessions() -> dict[str, ort.InferenceSession]:
 async def test_random_graphs_are_their_steps(
     tmp_path: Path, sessions: dict[str, ort.InferenceSession]
 ) -> None:
-    """Each row of a request of several gets what plain calls give it, bit by bit."""
+    """Each row of a request gets the results of plain calls, bit by bit."""
     graphs = Graphs(tmp_path / "models")
     for name, model in MODELS.items():
         graphs.put(name, model)

@@ -23,12 +23,12 @@ SHAPES: dict[str, list[Shape]] = json.loads(Path(__file__).with_name("digits.jso
 
 @dataclass(frozen=True, slots=True)
 class Hand:
-    """Who draws. All lengths are of the canvas.
+    """The style of a person who draws. All lengths are of the canvas.
 
-    slant: How far the top leans to the right of the bottom.
-    wide, high: The size of what is drawn.
+    slant: Distance by which the top leans to the right of the bottom.
+    wide, high: The size of the drawing.
     left, top: Its place.
-    tremor: How far a point is from where it should be.
+    tremor: Distance of a point from its place.
     """
 
     slant: float
@@ -68,7 +68,7 @@ def _by(hand: Hand, stroke: Stroke, drawn: random.Random) -> Stroke:
 
 
 def _curve(points: Sequence[Point]) -> Stroke:
-    """A curve through points, by Catmull and Rom, or a line through two."""
+    """Return a curve through points, by Catmull and Rom, or a line through two."""
     if len(points) == 2:
         start, end = points
         return [_between(start, end, step / 6) for step in range(7)]

@@ -1,4 +1,4 @@
-"""Who uses the page by keyboard or with assistive technology, on a phone, or with many models."""
+"""The page with a keyboard, assistive technology, a phone, or many models."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ def width(request: pytest.FixtureRequest, chromium: Browser) -> Iterator[int]:
 
 
 def findings(page: Page) -> list[str]:
-    """What axe finds serious. https://github.com/dequelabs/axe-core"""
+    """Return the findings that axe rates serious or critical.
+
+    https://github.com/dequelabs/axe-core
+    """
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE.read_text())
     result: dict[str, Any] = page.evaluate("axe.run()")
@@ -68,7 +71,7 @@ def findings(page: Page) -> list[str]:
 
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core is missing: make .npm/npm.stamp")
 def test_axe_finds_nothing_serious(chromium: Browser, server: Cohort, width: int) -> None:
-    """On any view, with an answer and a comparison in it; nothing is wider than the window.
+    """Every view passes, with an answer and a comparison in it; nothing is wider than the window.
 
     The cards of the models are alike: axe reads those of a search.
     """
@@ -95,7 +98,7 @@ def test_axe_finds_nothing_serious(chromium: Browser, server: Cohort, width: int
 
 
 def test_all_of_it_works_by_keyboard(chromium: Browser, server: Cohort) -> None:
-    """From the models to a digit drawn by arrows and read, without a pointer."""
+    """A visitor can go from the models to a digit drawn by arrows and read, without a pointer."""
     page = opened(chromium, server)
     page.keyboard.press("Tab")
     expect(page.get_by_text("Skip to content")).to_be_focused()
@@ -121,7 +124,7 @@ def test_all_of_it_works_by_keyboard(chromium: Browser, server: Cohort) -> None:
 
 
 def test_two_hundred_models_stay_usable(chromium: Browser, server: Cohort) -> None:
-    """Their cards ask for what is in view; a search finds one, and is there on the way back."""
+    """Only visible cards request data; a search finds one, and is kept on the way back."""
     asked: list[str] = []
     assert chromium.page.context.browser is not None
     page = chromium.page.context.browser.new_page(viewport={"width": 1280, "height": 900})
@@ -149,7 +152,7 @@ def test_two_hundred_models_stay_usable(chromium: Browser, server: Cohort) -> No
 
 
 def test_a_rollout_shows_its_shares(chromium: Browser, server: Cohort) -> None:
-    """Each variant's, and which one others are judged against."""
+    """The card shows each variant's share, and the baseline."""
     page = opened(chromium, server, "/models/digits")
     rollout = page.get_by_role("region", name="Rollout")
     expect(rollout).to_contain_text("old (version 1), baseline")

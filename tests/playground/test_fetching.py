@@ -1,4 +1,4 @@
-"""The script that fetches ONNX Runtime for browsers, from a registry of our own."""
+"""The script that fetches ONNX Runtime for browsers, from a local registry."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PACKAGE = "registry/onnxruntime-web/-/onnxruntime-web-9.9.9.tgz"
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[str]:
-    """The address of a registry that has one package, and the script beside a lock of it."""
+    """The address of a registry that has one package, with the script and its lock file."""
     file = tmp_path / PACKAGE
     file.parent.mkdir(parents=True)
     file.write_bytes(package())
@@ -42,7 +42,7 @@ def registry(tmp_path: Path) -> Iterator[str]:
 
 
 def package() -> bytes:
-    """A package as npm has it: a folder of its own, with more than is wanted."""
+    """Return a package as npm has it: its own folder, with more files than are wanted."""
     made = io.BytesIO()
     names = [
         line.strip('", ')
@@ -78,7 +78,7 @@ def fetch(folder: Path, registry: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_locked_release_is_fetched_once(registry: str, tmp_path: Path) -> None:
-    """Its seven files and no others; the next time nobody is asked."""
+    """Its seven files and no others are fetched; the next call sends no request."""
     done = fetch(tmp_path, registry)
     assert done.returncode == 0, done.stderr
     assert len(list((tmp_path / "into").iterdir())) == 7
@@ -98,7 +98,7 @@ def test_another_package_is_refused(registry: str, tmp_path: Path) -> None:
 
 
 def test_a_registry_without_it_is_named(registry: str, tmp_path: Path) -> None:
-    """With the variable that names another one."""
+    """The error has the variable that selects another registry."""
     (tmp_path / PACKAGE).unlink()
     done = fetch(tmp_path, registry)
     assert done.returncode == 1

@@ -28,7 +28,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 def residual() -> onnx.ModelProto:
-    """The 175 nodes of a ResNet-50 with few channels; `image` FP32 [N, 3, 64, 64]."""
+    """Return the 175 nodes of a ResNet-50 with few channels; `image` FP32 [N, 3, 64, 64]."""
     random = np.random.default_rng(0)
     nodes: list[onnx.NodeProto] = []
     weights: list[onnx.TensorProto] = []
@@ -73,7 +73,7 @@ def residual() -> onnx.ModelProto:
 
 
 def hostile() -> onnx.ModelProto:
-    """A model whose names are tags."""
+    """Return a model whose names are tags."""
     x, y = (helper.make_tensor_value_info(one, TensorProto.FLOAT, ["N", 3]) for one in "xy")
     node = helper.make_node("Relu", ["x"], ["y"], name=HOSTILE)
     graph = helper.make_graph([node], HOSTILE, [x], [y])
@@ -146,7 +146,7 @@ def boxes(page: Page) -> list[dict[str, float]]:
 
 @pytest.mark.parametrize("size", [(390, 844), (1280, 900)], ids=["phone", "desk"])
 def test_a_resnet_can_be_read(chromium: Browser, server: Cohort, size: tuple[int, int]) -> None:
-    """All of its 175 nodes with their shapes, in letters of their full size, none over another."""
+    """All 175 nodes are drawn with their shapes, in letters of full size, without overlap."""
     assert len(residual().graph.node) == 175
     chromium.page.set_viewport_size({"width": size[0], "height": size[1]})
     page = graph_of(chromium, server, "residual")
@@ -173,7 +173,7 @@ def test_a_resnet_can_be_read(chromium: Browser, server: Cohort, size: tuple[int
 
 
 def test_a_node_tells_all_about_itself(chromium: Browser, server: Cohort) -> None:
-    """Where it runs, its values with types, and its attributes."""
+    """The details show its device, its values with types, and its attributes."""
     page = opened(chromium, server, "/models/digits")
     page.locator("summary", has_text="Version 1").click()
     page.get_by_role("link", name="Graph of version 1").click()
@@ -210,7 +210,7 @@ def test_arrows_lead_from_node_to_node(chromium: Browser, server: Cohort) -> Non
 
 
 def test_a_search_goes_from_hit_to_hit(chromium: Browser, server: Cohort) -> None:
-    """And says how many there are."""
+    """The page shows how many hits there are."""
     page = graph_of(chromium, server, "residual")
     page.get_by_label("fold repeated blocks").uncheck()
     page.get_by_role("searchbox").fill("maxpool_")
@@ -232,7 +232,7 @@ def test_what_a_graph_says_is_text(chromium: Browser, server: Cohort) -> None:
 
 
 def test_a_subgraph_is_opened(chromium: Browser, server: Cohort) -> None:
-    """And left by the way that leads back."""
+    """A link leads back out of it."""
     page = graph_of(chromium, server, "loop")
     outside = page.locator(".node").count()
     page.locator(".node", has_text="Loop").click()
@@ -243,7 +243,7 @@ def test_a_subgraph_is_opened(chromium: Browser, server: Cohort) -> None:
 
 
 def test_the_node_that_mixes_rows_is_marked(chromium: Browser, server: Cohort) -> None:
-    """And the one whose graph has it, each with the reason, and with a way there."""
+    """The node whose graph has it is also marked; each has the reason, and a link to it."""
     page = graph_of(chromium, server, "mixing")
     reason = server.get("/models/mixing/versions/1").json()["batching"]["rows"]["reason"]
     assert "CumSum '/sum'" in reason
@@ -264,23 +264,23 @@ def test_the_node_that_mixes_rows_is_marked(chromium: Browser, server: Cohort) -
 
 
 def test_no_node_of_a_model_that_mixes_no_rows_is_marked(chromium: Browser, server: Cohort) -> None:
-    """Nor is anything said of its rows."""
+    """The details do not mention rows."""
     page = graph_of(chromium, server, "digits")
     assert page.locator(".mark").count() == 0
     expect(page.locator(".graph-details")).not_to_contain_text("Rows")
 
 
 def test_a_version_that_is_not_there_is_said(chromium: Browser, server: Cohort) -> None:
-    """In the server's words."""
+    """The page shows the server's error."""
     page = opened(chromium, server, "/models/digits/versions/9")
     expect(page.get_by_role("alert")).to_contain_text("9")
-    chromium.complaints.clear()  # the browser tells of the status
+    chromium.complaints.clear()  # the browser reports the status
 
 
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core is missing: make .npm/npm.stamp")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(chromium: Browser, server: Cohort, scheme: Any) -> None:
-    """With a node chosen."""
+    """A view with a chosen node passes."""
     chromium.page.emulate_media(color_scheme=scheme)
     page = graph_of(chromium, server, "digits", "2")
     page.locator(".node", has_text="Conv").first.click()
@@ -294,7 +294,7 @@ def test_axe_finds_nothing_serious(chromium: Browser, server: Cohort, scheme: An
 @settings(max_examples=examples(40), suppress_health_check=list(HealthCheck), deadline=None)
 @given(links=st.lists(st.lists(st.integers(1, 60), max_size=4), min_size=1, max_size=60))
 def test_any_graph_is_laid_out(chromium: Browser, server: Cohort, links: list[list[int]]) -> None:
-    """Each node below all that it takes from, none over another, every edge drawn."""
+    """Each node is below its inputs, no two overlap, and every edge is drawn."""
     page = chromium.page
     if "/playground" not in page.url:
         opened(chromium, server)

@@ -45,7 +45,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
-    """The bundled models, one in half precision, one with weights beside it, one that is kept."""
+    """The bundled models, one in half precision, one with external weights, one that is kept."""
     folder = tmp_path_factory.mktemp("in_browser")
     models = folder / "models"
     for name in ("digits", "iris"):
@@ -62,7 +62,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
 
 
 def furthest(text: str) -> float:
-    """How far the answers are from each other, as the page says."""
+    """Return how far the answers are from each other, as shown on the page."""
     found = re.findall(r"(?:differs by at most ([\d.e+-]+|Infinity)|is (equal))", text)
     assert found, text
     return max(float(most) if most else 0.0 for most, _ in found)
@@ -70,7 +70,7 @@ def furthest(text: str) -> float:
 
 @pytest.mark.parametrize("version", ["1", "2"])
 def test_a_digit_is_read_here_as_there(chromium: Browser, server: Cohort, version: str) -> None:
-    """In FP32 and in INT8: the same digit, and scores that are close."""
+    """In FP32 and in INT8, the digit is the same, and the scores are close."""
     page = opened(chromium, server, "/models/digits")
     page.get_by_label("Version", exact=True).select_option(version)
     draw(page, next(strokes for digit, strokes in drawings() if digit == 6))
@@ -86,7 +86,7 @@ def test_a_digit_is_read_here_as_there(chromium: Browser, server: Cohort, versio
 
 @pytest.mark.parametrize(("model", "most"), [("iris", 4e-6), ("halves", 1e-9), ("outside", 4e-6)])
 def test_other_models_agree(chromium: Browser, server: Cohort, model: str, most: float) -> None:
-    """A forest of scikit-learn, half precision, and weights in a file of their own."""
+    """They are a forest of scikit-learn, half precision, and weights in a separate file."""
     page = opened(chromium, server, f"/models/{model}")
     if model == "halves":
         for place, value in enumerate(("0.1", "-65504", "5e-8")):
@@ -108,7 +108,7 @@ def test_other_models_agree(chromium: Browser, server: Cohort, model: str, most:
 def test_models_agree_by_webgpu(
     chromium: Browser, server: Cohort, model: str, version: str, most: float
 ) -> None:
-    """FP32, half precision, and weights in a file of their own; with PAGES=all also INT8."""
+    """They are FP32, half precision, and weights in a separate file; with PAGES=all also INT8."""
     page = opened(chromium, server, f"/models/{model}")
     page.get_by_label("Version", exact=True).select_option(version)
     if model == "digits":
@@ -126,7 +126,7 @@ def test_models_agree_by_webgpu(
 def test_what_webgpu_has_no_operator_for_runs_in_webassembly(
     chromium: Browser, server: Cohort
 ) -> None:
-    """A forest: the answer says by what it ran, and why not by WebGPU."""
+    """The answer for a forest names its runtime, and the reason against WebGPU."""
     page = opened(chromium, server, "/models/iris")
     page.get_by_label("In the browser with").select_option("WebGPU")
     press(page, "Run in browser")
@@ -157,11 +157,11 @@ WATCH_LOADING = """() => {
     new MutationObserver(look).observe(document.querySelector(".answer"),
         {subtree: true, childList: true, attributes: true, characterData: true});
 }"""
-"""Keeps what is said while files are loaded, and the places of the bar."""
+"""Records the texts shown while files are loaded, and the places of the bar."""
 
 
 def test_what_is_loaded_only_when_asked_for(chromium: Browser, server: Cohort) -> None:
-    """Neither the runtime nor the model, until the button is pressed; then how far it is, too."""
+    """The runtime and the model are loaded once the button is pressed, with their progress."""
     assert chromium.page.context.browser is not None
     page = chromium.page.context.browser.new_page()
     asked: list[str] = []

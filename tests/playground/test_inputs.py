@@ -82,7 +82,7 @@ def test_a_sound_file_is_chosen_heard_and_sent(
 
 
 def test_a_picture_is_previewed_and_sent(chromium: Browser, server: Cohort, tmp_path: Path) -> None:
-    """As a file: the server decodes it."""
+    """The page sends the file, and the server decodes it."""
     file = tmp_path / "red.png"
     Image.new("RGB", (40, 30), (255, 0, 0)).save(file)
     page = opened(chromium, server, "/models/seen")
@@ -95,7 +95,7 @@ def test_a_picture_is_previewed_and_sent(chromium: Browser, server: Cohort, tmp_
 def test_a_file_that_is_none_is_refused_in_words(
     chromium: Browser, server: Cohort, tmp_path: Path
 ) -> None:
-    """By the server, which names the input."""
+    """The server refuses it and names the input."""
     file = tmp_path / "none.wav"
     file.write_bytes(b"this is no sound")
     page = opened(chromium, server, "/models/loud")
@@ -106,7 +106,7 @@ def test_a_file_that_is_none_is_refused_in_words(
 
 
 def test_a_link_holds_model_version_and_input(chromium: Browser, server: Cohort) -> None:
-    """Who opens it sees the same rows and the same version, and gets the same answer."""
+    """The link shows the same rows and the same version, and gets the same answer."""
     page = opened(chromium, server, "/models/shapes")
     page.get_by_label("Version", exact=True).select_option("1")
     for place, value in enumerate(["0.5", "-1.25", "3", "0.001"]):
@@ -126,7 +126,7 @@ def test_a_link_holds_model_version_and_input(chromium: Browser, server: Cohort)
 
 
 def test_a_link_to_a_text_fills_the_box(chromium: Browser, server: Cohort) -> None:
-    """And one whose input does not fit is as if it had none."""
+    """A link whose input does not fit is treated as one without input."""
     page = opened(chromium, server, "/models/echo")
     page.get_by_label("x", exact=True).fill("Größe & more")
     press(page, "Predict")

@@ -22,7 +22,7 @@ ROW = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Cohort]:
-    """A server that nobody else asks."""
+    """A server without other clients."""
     with cohort(MODELS, tmp_path) as started:
         yield started
 
@@ -38,13 +38,13 @@ def counted(server: Cohort, model: str) -> int:
 
 
 def shown(page: Page, version: str) -> int:
-    """What the table has of a version's requests."""
+    """Return the number of a version's requests in the table."""
     row = page.get_by_role("row", name=version)
     return int(row.locator("td").last.inner_text()) if row.count() else 0
 
 
 def test_the_numbers_move_and_are_those_of_the_metrics(chromium: Browser, server: Cohort) -> None:
-    """Requests from elsewhere, good and bad, and a burst from the page itself."""
+    """Good and bad requests from elsewhere count, and so does a burst from the page itself."""
     page = chromium.page
     page.goto(f"{server.url}/playground/live")
     expect(page.locator("figure.live svg").first).to_be_visible()
@@ -67,7 +67,10 @@ def test_the_numbers_move_and_are_those_of_the_metrics(chromium: Browser, server
 
 
 def test_the_key_for_metrics_is_asked_for(chromium: Browser, tmp_path: Path) -> None:
-    """Where there is one; a wrong one asks again, and one that no header can have is refused."""
+    """The page asks for the key if there is one.
+
+    It asks again after a wrong one, and refuses one that does not fit in a header.
+    """
     page, key = chromium.page, "only-who-counts-knows"
     with cohort(MODELS, tmp_path, metrics_key=key) as guarded:
         page.goto(f"{guarded.url}/playground/live")
@@ -83,11 +86,11 @@ def test_the_key_for_metrics_is_asked_for(chromium: Browser, tmp_path: Path) -> 
         expect(page.locator("figure.live svg").first).to_be_visible()
         expect(field).to_have_count(0)
         expect(page.get_by_role("button", name="Forget the key")).to_be_visible()
-    chromium.complaints.clear()  # the browser tells of the status
+    chromium.complaints.clear()  # the browser reports the status
 
 
 def test_load_can_be_stopped(chromium: Browser, server: Cohort) -> None:
-    """What was measured so far is told."""
+    """The result of the measurement so far is shown."""
     page = chromium.page
     page.goto(f"{server.url}/playground/live")
     asked = 0
@@ -113,7 +116,7 @@ def test_load_can_be_stopped(chromium: Browser, server: Cohort) -> None:
 def test_without_viewers_nothing_is_sampled_and_each_of_many_is_told_the_same(
     server: Cohort,
 ) -> None:
-    """Sixty-four look at once; one more is told to come later, until somebody leaves."""
+    """64 viewers are served at once; one more must retry later, until another leaves."""
     url = f"{server.url}/playground/data/live"
     limits = httpx.Limits(max_connections=100)
     with httpx.Client(limits=limits) as client:
@@ -135,7 +138,7 @@ def test_without_viewers_nothing_is_sampled_and_each_of_many_is_told_the_same(
 
 
 def _sample(lines: Iterator[str]) -> list[dict[str, object]]:
-    """The next samples of a viewer."""
+    """Return the next samples of a viewer."""
     for line in lines:
         if line.startswith("data: ["):
             samples: list[dict[str, object]] = json.loads(line.removeprefix("data: "))
@@ -144,7 +147,7 @@ def _sample(lines: Iterator[str]) -> list[dict[str, object]]:
 
 
 def _first_counted(lines: Iterator[str]) -> dict[str, object]:
-    """The first sample that has counted anything."""
+    """Return the first sample that has counted anything."""
     while True:
         for one in _sample(lines):
             if one["versions"]:
@@ -157,7 +160,7 @@ def _status(url: str) -> int:
 
 
 def test_a_viewer_does_not_hold_up_a_shutdown(tmp_path: Path) -> None:
-    """It is told the end, long before the drain is over."""
+    """It receives the end of the stream, long before the drain ends."""
     with (
         cohort(MODELS, tmp_path, drain_seconds=3600) as server,
         httpx.stream("GET", f"{server.url}/playground/data/live") as response,
@@ -169,7 +172,7 @@ def test_a_viewer_does_not_hold_up_a_shutdown(tmp_path: Path) -> None:
 
 
 def test_who_may_not_read_metrics_does_not_see_them_live(tmp_path: Path) -> None:
-    """Where they have a key of their own, it is asked for here, too."""
+    """If metrics have their own key, it is also required here."""
     key = "0123456789abcdef0123456789abcdef"
     with cohort(MODELS, tmp_path, metrics_key=key) as server:
         url = f"{server.url}/playground/data/live"

@@ -29,7 +29,7 @@ CELL = st.text(st.sampled_from('abc01.," -\nü'), max_size=8)
 
 @pytest.fixture(scope="module")
 def page(chromium: Browser, bundled: Cohort) -> Page:
-    """A page that has its modules at hand: `await module("csv")`."""
+    """A page that can import its modules: `await module("csv")`."""
     found = opened(chromium, bundled)
     found.evaluate(
         """() => {
@@ -51,7 +51,7 @@ def call(page: Page, module: str, function: str, *arguments: Any) -> Any:
 @MANY
 @given(rows=st.lists(st.lists(CELL, min_size=2, max_size=4), min_size=1, max_size=5))
 def test_csv_is_read_as_it_was_written(page: Page, rows: list[list[str]]) -> None:
-    """With quotes, commas and lines within cells; rows in which there is nothing are left out."""
+    """Cells may have quotes, commas and lines; empty rows are left out."""
     text = io.StringIO()
     csv.writer(text, quoting=csv.QUOTE_ALL).writerows(rows)
     assert call(page, "csv", "cells", text.getvalue()) == [row for row in rows if any(row)]
@@ -59,20 +59,20 @@ def test_csv_is_read_as_it_was_written(page: Page, rows: list[list[str]]) -> Non
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
 def test_cells_are_parted_by_what_the_first_line_has(page: Page, separator: str) -> None:
-    """As files, spreadsheets of other countries, and their cells have it; not by what is quoted."""
+    """Files, foreign spreadsheets and pasted cells differ in it; quoted ones do not count."""
     text = f'"a,;"{separator}b\r\n1{separator} 2 {separator}" 3 "'
     assert call(page, "csv", "cells", text) == [["a,;", "b"], ["1", "2", " 3 "]]
 
 
 def test_decimal_commas_are_read_where_they_part_nothing(page: Page) -> None:
-    """In what spreadsheets of those countries write; texts are left alone."""
+    """Spreadsheets of some countries write them; texts are left alone."""
     columns = [{"name": "a", "kind": "number"}, {"name": "b", "kind": "text"}]
     found = call(page, "csv", "rowsFor", "5,1;1,5\n-3,25;x", columns)["rows"]
     assert found == [["5.1", "1,5"], ["-3.25", "x"]]
 
 
 def test_names_in_the_first_line_say_which_column_is_which(page: Page) -> None:
-    """In any order, with others beside them; without names the order is the model's."""
+    """Columns may be in any order, among others; without names the order is the model's."""
     for text, found in {
         "kind,other,Width\nx,9,1": ([["1", "x"]], "1 row, by the names in the first line."),
         "1,x\n2,y": ([["1", "x"], ["2", "y"]], "2 rows, in the model's order."),
@@ -96,13 +96,13 @@ def test_names_in_the_first_line_say_which_column_is_which(page: Page) -> None:
     ],
 )
 def test_rows_that_do_not_fit_are_refused(page: Page, text: str, wrong: str) -> None:
-    """With the line, and what the model takes."""
+    """The error has the line, and the model's columns."""
     with pytest.raises(Error, match=wrong):
         call(page, "csv", "rowsFor", text, COLUMNS)
 
 
 def test_a_row_with_a_missing_value_is_no_line_of_names(page: Page) -> None:
-    """Truth values are values, too; what is missing is asked for where the row is read."""
+    """Truth values are values; a missing one is asked for when the row is read."""
     columns = [
         {"name": "a", "kind": "number"},
         {"name": "b", "kind": "truth"},
@@ -127,7 +127,7 @@ def test_numbers_are_short_and_the_same_in_single_precision(page: Page, value: f
     datatype=st.sampled_from(["FP32", "INT32", "UINT8", "BYTES"]),
 )
 def test_nested_lists_and_arrays_are_the_same(page: Page, shape: list[int], datatype: str) -> None:
-    """Of any rank, a single value among them."""
+    """Any rank works, including a single value."""
     flat = np.arange(int(np.prod(shape, dtype=int))).reshape(shape)
     nested = flat.astype(str).tolist() if datatype == "BYTES" else flat.tolist()
     again = page.evaluate(
@@ -144,7 +144,7 @@ def test_nested_lists_and_arrays_are_the_same(page: Page, shape: list[int], data
 @MANY
 @given(values=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=4))
 def test_whole_numbers_of_64_bits_keep_their_digits(page: Page, values: list[int]) -> None:
-    """From JSON to an array, to the request, and from an answer to what is shown."""
+    """They keep them from JSON to the request, and from an answer to the page."""
     text = f'{{"x": {json.dumps(values)}}}'
     again = page.evaluate(
         """async ([spec, text]) => {
@@ -167,7 +167,7 @@ def test_whole_numbers_of_64_bits_keep_their_digits(page: Page, values: list[int
 def test_values_that_a_datatype_cannot_hold_are_refused(
     page: Page, name: str, value: float
 ) -> None:
-    """Neither wrapped around nor cut off; the others are kept as they are."""
+    """They are neither wrapped around nor cut off; the others are kept unchanged."""
     limits = np.iinfo(name.lower())
     script = """async ([spec, value]) =>
         Array.from((await window.module("tensors")).typed(spec, [value]))"""
@@ -182,13 +182,13 @@ def test_values_that_a_datatype_cannot_hold_are_refused(
     ("datatype", "value"), [("BOOL", 2), ("INT64", 1.5), ("INT64", "a"), ("UINT64", -1)]
 )
 def test_odd_values_are_refused_by_name(page: Page, datatype: str, value: Any) -> None:
-    """What is no truth value, no whole number, or below zero."""
+    """They are values that are not truth values, not whole numbers, or below zero."""
     with pytest.raises(Error, match=f'"x" has datatype {datatype}, which cannot hold {value}'):
         call(page, "tensors", "typed", spec(datatype), [value])
 
 
 def test_no_number_is_far_from_any_number(page: Page) -> None:
-    """NaN beside a number is a difference, and beside another NaN none; so it is of infinities."""
+    """NaN and a number differ, NaN and NaN do not; the same holds for infinities."""
     script = """async values => {
         const {difference} = await window.module("answers");
         const side = (data, datatype = "FP32") => ({names: [], outputs: [
@@ -219,7 +219,7 @@ def spec(datatype: str) -> dict[str, Any]:
 def test_a_quantile_is_reckoned_as_in_the_terminal(
     page: Page, counts: list[int], share: float
 ) -> None:
-    """The live view and `cohort top` say the same."""
+    """The live view and `cohort top` show the same."""
     bounds = [1.0, 2.0, 4.0]
     found = call(page, "histograms", "quantile", share, counts, bounds)
     wanted = quantile(share, tuple(counts), tuple(bounds))
@@ -227,7 +227,7 @@ def test_a_quantile_is_reckoned_as_in_the_terminal(
 
 
 def test_classes_are_named_by_the_metadata(page: Page) -> None:
-    """As lists, as objects by index or by name, as Python prints them, or as words."""
+    """Lists, objects by index or by name, Python's printed lists, and words are accepted."""
     for text, names in {
         '["a", "b"]': ["a", "b"],
         '{"1": "b", "0": "a", "10": "c"}': ["a", "b", "c"],
@@ -242,7 +242,7 @@ def test_classes_are_named_by_the_metadata(page: Page) -> None:
 
 
 def test_classes_that_the_server_has_read_come_first(page: Page) -> None:
-    """From the graph of a converted classifier; else from the metadata."""
+    """The graph of a converted classifier comes before the metadata."""
     version = {"outputs": [{"name": "label"}], "metadata": {"properties": {"classes": '["x"]'}}}
     assert call(page, "labels", "namesOf", version) == ["x"]
     version["outputs"] = [{"name": "label"}, {"name": "p", "classes": ["a", 1]}]
@@ -263,7 +263,7 @@ def test_classes_that_the_server_has_read_come_first(page: Page) -> None:
 def test_numbers_are_classes_where_something_says_so(
     page: Page, name: str, row: list[float], names: list[str], label: str
 ) -> None:
-    """As many names, a name of the output's, or shares of a whole; other names are none."""
+    """The hint is as many names, the output's name, or shares of 1; no other name counts."""
     output = {"name": name, "datatype": "FP32", "shape": [1, 2], "data": row}
     assert call(page, "labels", "inWords", [output], names)["label"] == label
 
@@ -279,7 +279,7 @@ def test_numbers_are_classes_where_something_says_so(
 def test_any_strokes_make_a_picture(
     page: Page, strokes: list[list[tuple[float, float]]], size: int
 ) -> None:
-    """Dots, lines and tangles: grey from 0 to 1, and ink wherever there was a stroke."""
+    """Dots, lines and tangles give grey from 0 to 1, with ink wherever there was a stroke."""
     points = [[{"x": x, "y": y} for x, y in stroke] for stroke in strokes]
     script = """async ([strokes, size]) =>
         Array.from((await window.module("strokes")).picture(strokes, size, size))"""

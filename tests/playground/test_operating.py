@@ -1,4 +1,4 @@
-"""What operators do on the page, with the admin token."""
+"""Operations on the page, with the admin token."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
 
 
 def operating(chromium: Browser, server: Cohort) -> Page:
-    """The page of digits, with what operators do opened."""
+    """Return the page of digits, with its operations opened."""
     page = opened(chromium, server, "/models/digits")
     page.locator("summary", has_text="Operate").click()
     return page
 
 
 def said(page: Page) -> str:
-    """What became of the last action."""
+    """Return the outcome of the last action."""
     status = page.locator("details", has_text="Operate").get_by_role("status")
     expect(status).not_to_have_text("")
     expect(status).not_to_have_text("Sent …")
@@ -51,7 +51,7 @@ def said(page: Page) -> str:
 
 
 def test_a_variant_is_rolled_back_and_comes_back(chromium: Browser, server: Cohort) -> None:
-    """By the token, which is in no address, storage or element afterwards."""
+    """The token authorizes it, and is in no address, storage or element afterwards."""
     page = operating(chromium, server)
     page.get_by_label("Admin token").fill(TOKEN)
     press(page, "Roll back new")
@@ -76,11 +76,11 @@ def test_a_variant_is_rolled_back_and_comes_back(chromium: Browser, server: Coho
     press(page, "Roll back new")
     assert said(page).startswith("Enter the admin token first: ")
     expect(page.get_by_label("Admin token")).to_be_focused()
-    chromium.complaints.clear()  # the browser tells of the status
+    chromium.complaints.clear()  # the browser reports the status
 
 
 def test_a_wrong_token_changes_nothing(chromium: Browser, server: Cohort) -> None:
-    """And the server's words say so."""
+    """The page shows the server's error."""
     page = operating(chromium, server)
     page.get_by_label("Admin token").fill("wrong")
     press(page, "Unload")
@@ -92,7 +92,7 @@ def test_a_wrong_token_changes_nothing(chromium: Browser, server: Cohort) -> Non
 
 
 def test_a_model_is_unloaded_and_loaded(chromium: Browser, server: Cohort) -> None:
-    """With the buttons that fit what it is now."""
+    """The buttons fit the current state."""
     page = operating(chromium, server)
     page.get_by_label("Admin token").fill(TOKEN)
     press(page, "Unload")
@@ -108,7 +108,7 @@ def test_a_model_is_unloaded_and_loaded(chromium: Browser, server: Cohort) -> No
 
 
 def test_a_variant_that_loses_batching_is_told(chromium: Browser, server: Cohort) -> None:
-    """With the node, and the same of the shadow; not of the baseline."""
+    """The page names the node, for the shadow as well; not for the baseline."""
     page = opened(chromium, server, "/models/centered")
     warnings = page.get_by_role("region", name="Rollout").locator(".warning")
     expect(warnings).to_have_count(2)
@@ -118,7 +118,7 @@ def test_a_variant_that_loses_batching_is_told(chromium: Browser, server: Cohort
 
 
 def test_the_verdict_on_rows_is_beside_the_reason(chromium: Browser, server: Cohort) -> None:
-    """Of each version."""
+    """Each version shows its verdict."""
     page = opened(chromium, server, "/models/centered")
     for version, verdict in (("1", "proven"), ("2", "refuted")):
         about = page.locator("details", has=page.get_by_text(f"Version {version}", exact=True))

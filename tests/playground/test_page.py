@@ -27,7 +27,7 @@ HOSTILE = "<img src=x onerror='window.smuggled=1'><script>window.smuggled=1</scr
 
 
 def hostile_model() -> onnx.ModelProto:
-    """A model in whose metadata is HTML."""
+    """Return a model in whose metadata is HTML."""
     model = onnx_models.identity()
     model.doc_string = model.producer_name = HOSTILE
     onnx.helper.set_model_props(model, {HOSTILE: HOSTILE, "classes": json.dumps([HOSTILE] * 3)})
@@ -58,7 +58,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
 
 @pytest.fixture
 def fresh(chromium: Browser) -> Iterator[Page]:
-    """A page of its own."""
+    """A new page."""
     assert chromium.page.context.browser is not None
     page = chromium.page.context.browser.new_page()
     page.add_init_script(VIOLATIONS)
@@ -85,7 +85,7 @@ def test_a_browser_at_the_address_sees_the_models(chromium: Browser, server: Coh
 
 
 def test_a_model_that_is_not_there_is_said_to_be_missing(chromium: Browser, server: Cohort) -> None:
-    """In the server's words."""
+    """The page shows the server's error."""
     page = opened(chromium, server, "/models/nothing")
     expect(page.get_by_role("alert")).to_contain_text("nothing")
 
@@ -106,7 +106,7 @@ def test_a_model_that_is_not_there_is_said_to_be_missing(chromium: Browser, serv
 def test_a_version_whose_runs_are_filled_up_says_so(
     fresh: Page, server: Cohort, profile: dict[str, float], wanted: str
 ) -> None:
-    """By its profile: on a device where it matters, or for the same bits; else it says nothing."""
+    """The note appears on a device where filling matters, or for the same bits."""
 
     def charge(route: Route) -> None:
         response = route.fetch()
@@ -123,7 +123,7 @@ def test_a_version_whose_runs_are_filled_up_says_so(
 
 
 def test_where_rows_are_is_said_with_the_verdict(fresh: Page, server: Cohort) -> None:
-    """Of inputs and outputs that do not have them along axis 0; of a bundled model, of none."""
+    """Inputs and outputs whose rows are not along axis 0 are named; a bundled model has no such."""
 
     def charge(route: Route) -> None:
         response = route.fetch()
@@ -149,7 +149,7 @@ def test_where_rows_are_is_said_with_the_verdict(fresh: Page, server: Cohort) ->
 
 
 def test_a_digit_drawn_by_hand_is_read(chromium: Browser, server: Cohort) -> None:
-    """The label first; Clear forgets it."""
+    """The label comes first; Clear forgets it."""
     page = opened(chromium, server, "/models/digits")
     draw(page, next(strokes for digit, strokes in drawings() if digit == 3))
     press(page, "Predict")
@@ -162,7 +162,7 @@ def test_a_digit_drawn_by_hand_is_read(chromium: Browser, server: Cohort) -> Non
 
 
 def test_another_version_is_given_what_was_drawn(chromium: Browser, server: Cohort) -> None:
-    """As it takes the same inputs."""
+    """It takes the same inputs."""
     page = opened(chromium, server, "/models/digits")
     draw(page, next(strokes for digit, strokes in drawings() if digit == 3))
     with page.expect_request("**/playground/data/digits/1"):
@@ -173,7 +173,7 @@ def test_another_version_is_given_what_was_drawn(chromium: Browser, server: Coho
 
 
 def test_drawings_are_read(chromium: Browser, server: Cohort) -> None:
-    """By each version, whatever their place, size, slant and tremor.
+    """Each version reads them, whatever their place, size, slant and tremor.
 
     Each digit is drawn by one of the five hands; with PAGES=all by each of them.
     """
@@ -201,7 +201,7 @@ def test_drawings_are_read(chromium: Browser, server: Cohort) -> None:
 
 
 def given(page: Page) -> list[list[list[float]]]:
-    """The model's input, as the page shows it."""
+    """Return the model's input, as the page shows it."""
     page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
     grey: list[int] = page.evaluate(
         """() => {
@@ -238,7 +238,7 @@ def test_fields_of_a_table(chromium: Browser, server: Cohort) -> None:
 
 
 def test_a_text_is_asked_for_in_a_box(chromium: Browser, server: Cohort) -> None:
-    """Where a model takes text."""
+    """A model that takes text has a text box."""
     page = opened(chromium, server, "/models/words")
     page.locator("form textarea").first.fill("Grüße 🙂")
     press(page, "Predict")
@@ -246,7 +246,7 @@ def test_a_text_is_asked_for_in_a_box(chromium: Browser, server: Cohort) -> None
 
 
 def test_other_inputs_are_json(chromium: Browser, server: Cohort) -> None:
-    """Filled in; what is wrong with it is said here, and what the model says of it as well."""
+    """The box is filled in; faults in its JSON and the model's complaints are both shown."""
     page = opened(chromium, server, "/models/cubes")
     box = page.get_by_label("Inputs, as JSON")
     box.fill('{"x": [[[1, 2], [3, 4]]]}')
@@ -265,7 +265,7 @@ def test_other_inputs_are_json(chromium: Browser, server: Cohort) -> None:
 
 
 def test_whole_numbers_stay_whole(chromium: Browser, server: Cohort) -> None:
-    """Of 64 bits, up to what JSON can have."""
+    """This holds for 64-bit integers, up to the limit of JSON."""
     page = opened(chromium, server, "/models/whole")
     for place, value in enumerate(("9007199254740991", "-3")):
         page.locator(".fields input").nth(place).fill(value)
@@ -275,7 +275,7 @@ def test_whole_numbers_stay_whole(chromium: Browser, server: Cohort) -> None:
 
 
 def test_a_picture_is_dropped(chromium: Browser, server: Cohort, tmp_path: Path) -> None:
-    """Red at the left and blue at the right: the model sees them in that order."""
+    """It is red at the left and blue at the right: the model gets them in that order."""
     page = opened(chromium, server, "/models/photos")
     page.evaluate(
         """async () => {
@@ -335,7 +335,7 @@ def test_the_request_can_be_sent_from_elsewhere(chromium: Browser, server: Cohor
     assert classes[outputs["label"][0]] == label
 
 
-# --- What nobody may do with it
+# --- Hostile use
 
 
 def test_a_key_is_asked_for_and_kept_in_memory_alone(fresh: Page, tmp_path: Path) -> None:
@@ -361,7 +361,7 @@ def test_a_key_is_asked_for_and_kept_in_memory_alone(fresh: Page, tmp_path: Path
 
 
 def test_what_a_model_says_is_text(chromium: Browser, server: Cohort) -> None:
-    """HTML in its metadata, on its card, beside its form and in its answer."""
+    """HTML in a model's metadata is text on its card, in its form and in its answer."""
     page = opened(chromium, server)
     expect(page.get_by_role("article", name="hostile")).to_contain_text("<img src=x")
     page = opened(chromium, server, "/models/hostile")
@@ -379,7 +379,7 @@ def test_what_a_model_says_is_text(chromium: Browser, server: Cohort) -> None:
 def test_nothing_leaves_the_origin_and_nothing_is_complained_of(
     fresh: Page, server: Cohort
 ) -> None:
-    """Not a request elsewhere, not a word on the console, nothing that the policy had to stop."""
+    """No request goes elsewhere, the console is empty, and the policy blocks nothing."""
     asked, said = [], []
     fresh.on("request", lambda request: asked.append(request.url))
     fresh.on("console", lambda message: said.append(message.text))

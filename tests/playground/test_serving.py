@@ -1,4 +1,4 @@
-"""What is served of the page, from outside."""
+"""The page's files and data, from outside."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEY = "0123456789abcdef0123456789abcdef"
 
 
 def test_the_page_is_the_servers_own(bundled: Cohort) -> None:
-    """No script, style or connection but its own, no inline script, in nobody's frame."""
+    """It uses only its own scripts, styles and connections, and cannot be framed."""
     page = httpx.get(f"{bundled.url}/playground").raise_for_status()
     policy = dict(
         one.strip().split(" ", 1) for one in page.headers["content-security-policy"].split(";")
@@ -40,7 +40,7 @@ def test_the_page_is_the_servers_own(bundled: Cohort) -> None:
 
 
 def test_its_files_are_kept_and_the_page_is_not(bundled: Cohort) -> None:
-    """A file lies at an address that changes with it; at that of another release it is not kept."""
+    """A file's address changes with its content; at another release's address it is not kept."""
     page = httpx.get(f"{bundled.url}/playground/models/digits").raise_for_status()
     assert page.headers["cache-control"] == "no-cache"
     (script,) = re.findall(r'src="([^"]+)"', page.text)
@@ -71,7 +71,7 @@ def test_its_files_are_kept_and_the_page_is_not(bundled: Cohort) -> None:
     ],
 )
 def test_nothing_else_lies_there(bundled: Cohort, path: str) -> None:
-    """Neither files beside the page's nor versions that there are not."""
+    """Other files and unknown versions are not found."""
     response = httpx.get(bundled.url + path)
     assert response.status_code == httpx.codes.NOT_FOUND
     assert response.json()["error"]
@@ -123,7 +123,7 @@ def test_where_keys_are_asked_for_the_page_is_open_and_what_it_shows_is_not(
 
 
 def test_a_graph_is_sent_as_gzip_where_that_is_allowed(bundled: Cohort) -> None:
-    """And as it is to who forbids it; it says the same."""
+    """A client that forbids gzip gets the same document uncompressed."""
     url = f"{bundled.url}/playground/data/digits/2/graph"
     packed = httpx.get(url, headers={"accept-encoding": "br, gzip;q=0.5"}).raise_for_status()
     plain = httpx.get(url, headers={"accept-encoding": "gzip;q=0"}).raise_for_status()
@@ -133,7 +133,7 @@ def test_a_graph_is_sent_as_gzip_where_that_is_allowed(bundled: Cohort) -> None:
 
 
 def test_a_file_that_a_visitor_has_is_not_sent_again(bundled: Cohort) -> None:
-    """By its tag; another tag gets the file."""
+    """Its tag gets 304; another tag gets the file."""
     url = f"{bundled.url}/playground/data/digits/1/files/model.onnx"
     given = httpx.get(url).raise_for_status()
     again = httpx.get(url, headers={"if-none-match": given.headers["etag"]})
@@ -166,7 +166,7 @@ def test_only_the_files_that_serve_are_given_and_drawn(tmp_path: Path) -> None:
 
 
 def _with_location(file: Path, name: str) -> bytes:
-    """The model with its weights in a file of this name."""
+    """Return the model with its weights in a file of this name."""
     model = onnx.load(file, load_external_data=False)
     for weight in model.graph.initializer:
         for entry in weight.external_data:
@@ -176,7 +176,7 @@ def _with_location(file: Path, name: str) -> bytes:
 
 
 def test_a_viewer_whose_key_has_gone_is_told_no_more(tmp_path: Path) -> None:
-    """Of models: what it may see is looked up with every sample."""
+    """This holds for models: visibility is checked with every sample."""
     keys, other = tmp_path / "keys.yaml", "f" * 32
     both = [
         f'- {{name: key{place}, sha256: "{sha256(key.encode()).hexdigest()}"}}\n'
@@ -187,7 +187,7 @@ def test_a_viewer_whose_key_has_gone_is_told_no_more(tmp_path: Path) -> None:
         headers = {"authorization": f"Bearer {KEY}"}
 
         def told(lines: Iterator[str]) -> list[str]:
-            """The models of the next sample in which somebody was answered."""
+            """Return the models of the next sample with a request."""
             row = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}
             url, sender = f"{server.url}/models/iris/predict", {"authorization": f"Bearer {other}"}
             httpx.post(url, json=row, headers=sender).raise_for_status()
@@ -201,13 +201,13 @@ def test_a_viewer_whose_key_has_gone_is_told_no_more(tmp_path: Path) -> None:
             keys.write_text(both[1])
             known = f"{server.url}/models/iris"
             wait_until(lambda: httpx.get(known, headers=headers).status_code == 401)
-            told(lines)  # of which a part may have been before
+            told(lines)  # it may hold a part from before
             assert [told(lines) for _ in range(2)] == [[], []]
 
 
 @pytest.mark.parametrize("size", [0, 1, 1 << 16, 3_000_000])
 def test_what_is_packed_is_unpacked_in_pieces(size: int) -> None:
-    """Of any size, none of them large."""
+    """This holds for any size, and no piece is large."""
 
     async def pieces() -> list[bytes]:
         return [piece async for piece in _unpacked(gzip.compress(b"x" * size))]

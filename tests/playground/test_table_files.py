@@ -1,4 +1,4 @@
-"""Whole CSV files on the page: answers beside the rows, and files that are none of this model's."""
+"""Whole CSV files on the page: answers next to the rows, and files that do not fit the model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
 
 
 def chosen(chromium: Browser, server: Cohort, model: str, content: bytes) -> Page:
-    """The page of a model, with a file chosen."""
+    """Return the page of a model, with a file chosen."""
     page = opened(chromium, server, f"/models/{model}")
     page.locator("summary", has_text="A whole CSV file").click()
     page.locator("#csv-file").set_input_files(
@@ -43,7 +43,7 @@ def chosen(chromium: Browser, server: Cohort, model: str, content: bytes) -> Pag
 
 
 def answered(page: Page) -> list[list[str]]:
-    """The rows of the file that is there to be saved."""
+    """Return the rows of the file that is there to be saved."""
     with page.expect_download() as download:
         page.get_by_role("link", name="Download the rows with answers").click()
     assert download.value.suggested_filename == "rows-answers.csv"
@@ -56,7 +56,7 @@ def told(page: Page) -> Any:
 
 
 def test_answers_come_beside_the_rows(chromium: Browser, server: Cohort) -> None:
-    """With the file's own columns, in its order, of more rows than one request has."""
+    """The file's own columns stay in order, for more rows than one request has."""
     head = ["id", *reversed(IRIS)]
     rows = [[f'"no, {n}"', "0.2", "1.4", "3.5", str(5 + n / 2000)] for n in range(1200)]
     text = "\r\n".join(map(",".join, [head, *rows]))
@@ -72,19 +72,19 @@ def test_answers_come_beside_the_rows(chromium: Browser, server: Cohort) -> None
 def test_rows_that_are_wrong_are_named_and_the_others_answered(
     chromium: Browser, server: Cohort
 ) -> None:
-    """What the page sees, and what the server refuses; gaps are none of that."""
+    """The page finds some wrong rows and the server others; gaps are not wrong."""
     lines = ["city,size,age", *["Ulm,5,30"] * 40]
     lines[7], lines[20], lines[30] = "Ulm,5,old", "Zug,5,30", ",3,"
     page = chosen(chromium, server, "told", "\n".join(lines).encode())
     told(page).to_have_text("38 rows answered, 2 rows not, by the names in the first line.")
     expect(page.get_by_text('Row 7: age must be a number, not "old"')).to_be_visible()
-    expect(page.get_by_text("Row 20: input 'city': 'Zug' is none of its 3")).to_be_visible()
+    expect(page.get_by_text("Row 20: input 'city': 'Zug' is not one of its 3")).to_be_visible()
     found = answered(page)
     assert found[0] == ["city", "size", "age", "y 1", "y 2", "y 3", "error"]
     assert found[1] == ["Ulm", "5", "30", "30", "2", "1", ""]
     assert found[7][:6] == ["Ulm", "5", "old", "", "", ""]
     assert found[20][3:6] == ["", "", ""]
-    assert "'Zug' is none of its 3 categories" in found[20][6]
+    assert "'Zug' is not one of its 3 categories" in found[20][6]
     assert found[30] == ["", "3", "", "-100", "-100", "0", ""]
 
 
@@ -105,7 +105,7 @@ def test_rows_that_are_wrong_are_named_and_the_others_answered(
 def test_what_is_no_table_of_the_model_is_said(
     chromium: Browser, server: Cohort, content: bytes, said: str
 ) -> None:
-    """At once, and without a request."""
+    """The error comes at once, and without a request."""
     page = chosen(chromium, server, "told", content)
     told(page).to_contain_text(said)
 
@@ -136,7 +136,7 @@ def test_a_long_file_can_be_cancelled(chromium: Browser, server: Cohort) -> None
 
 
 def test_cells_may_be_empty_where_the_model_takes_gaps(chromium: Browser, server: Cohort) -> None:
-    """And nothing is made up for a model without an example."""
+    """Nothing is made up for a model without an example."""
     page = opened(chromium, server, "/models/told")
     fields = page.locator(".rows input")
     assert [one.input_value() for one in fields.all()] == ["", "Bern", ""]

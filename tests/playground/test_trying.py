@@ -1,4 +1,4 @@
-"""Trying a model on the page: what was asked last is answered, with what was filled in."""
+"""Requests from the page: the last one is answered, with the values that were filled in."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
 
 
 def fields(page: Page) -> list[str]:
-    """What is filled in."""
+    """Return the values of the fields."""
     return [one.input_value() for one in page.locator(".rows input").all()]
 
 
 def test_the_last_request_is_the_one_that_is_answered(chromium: Browser, server: Cohort) -> None:
-    """A slower one before it changes nothing any more; the answer names its version."""
+    """A slower one before it no longer changes anything; the answer names its version."""
     page = opened(chromium, server, "/models/times")
     page.locator(".rows input").first.fill("1")
     held: list[Route] = []
@@ -80,7 +80,7 @@ def test_the_last_request_is_the_one_that_is_answered(chromium: Browser, server:
 
 
 def test_what_waits_can_be_given_up(chromium: Browser, server: Cohort) -> None:
-    """By Clear; the buttons are there again."""
+    """Clear gives it up, and the buttons are back."""
     page = opened(chromium, server, "/models/times")
     page.locator(".rows input").first.fill("1")
     page.route("**/models/times/versions/*/predict*", lambda _: None)
@@ -95,7 +95,7 @@ def test_what_waits_can_be_given_up(chromium: Browser, server: Cohort) -> None:
 def test_a_version_whose_columns_are_others_has_another_form(
     chromium: Browser, server: Cohort
 ) -> None:
-    """Also of the same inputs; one that cannot be told of leaves the choice as it was."""
+    """This includes reordered inputs; if the data cannot be loaded, the choice stays."""
     page = opened(chromium, server, "/models/renamed")
     labels = page.locator(".rows label")
     expect(labels).to_have_text(["c", "b", "a"])
@@ -119,7 +119,7 @@ def test_a_version_is_compared_with_another(chromium: Browser, server: Cohort) -
 
 
 def test_infinity_is_shown(chromium: Browser, server: Cohort) -> None:
-    """JSON has none: the answer comes in bytes then, and so it says how to ask for it."""
+    """JSON has no infinity: the answer is binary, and the example shows how to ask for it."""
     page = opened(chromium, server, "/models/reciprocal")
     for field in page.locator(".rows input").all():
         field.fill("0")
@@ -163,7 +163,7 @@ def test_truth_values_and_long_numbers_are_sent_as_they_are(
 
 
 def test_json_begins_with_what_was_filled_in(chromium: Browser, server: Cohort) -> None:
-    """And not with the example."""
+    """The example does not replace it."""
     page = opened(chromium, server, "/models/iris")
     page.locator(".rows input").first.fill("7.25")
     page.get_by_role("checkbox", name="as JSON").check()
@@ -195,7 +195,7 @@ def test_rows_are_added_looked_through_and_removed(chromium: Browser, server: Co
 def test_rows_that_were_pasted_are_the_ones_that_are_sent(
     chromium: Browser, server: Cohort
 ) -> None:
-    """Also where nobody said to use them; what does not fit is said."""
+    """They are sent even without a press on the button for them; a fault in them is shown."""
     page = opened(chromium, server, "/models/iris")
     page.locator("summary", has_text="Paste CSV").click()
     area = page.get_by_label("Rows, with or without")
@@ -211,7 +211,7 @@ def test_rows_that_were_pasted_are_the_ones_that_are_sent(
 def test_what_is_no_picture_is_not_answered_for(
     chromium: Browser, server: Cohort, tmp_path: Path
 ) -> None:
-    """The picture before it is gone, and why this one is none is said."""
+    """The picture before it is removed, and the fault of this one is shown."""
     page = opened(chromium, server, "/models/digits")
     page.get_by_role("img", name="Draw").click()
     (tmp_path / "broken.png").write_bytes(b"no picture")
@@ -227,7 +227,7 @@ def test_what_is_no_picture_is_not_answered_for(
 
 
 def test_skipping_to_the_content_keeps_the_form(chromium: Browser, server: Cohort) -> None:
-    """And a press of Predict keeps the focus on the button."""
+    """A press of Predict keeps the focus on the button."""
     page = opened(chromium, server, "/models/iris")
     page.locator(".rows input").first.fill("7.25")
     page.get_by_role("link", name="Skip to content").focus()
@@ -241,7 +241,7 @@ def test_skipping_to_the_content_keeps_the_form(chromium: Browser, server: Cohor
 
 
 def test_a_view_begins_at_its_top_and_is_found_again(chromium: Browser, server: Cohort) -> None:
-    """With the focus on its heading; the current one is marked, and each has a title of its own."""
+    """The focus is on its heading. The current view is marked, and each has its own title."""
     page = opened(chromium, server)
     page.set_viewport_size({"width": 390, "height": 400})
     expect(page.get_by_role("article", name="times")).to_contain_text("on cpu")
@@ -262,7 +262,7 @@ def test_a_view_begins_at_its_top_and_is_found_again(chromium: Browser, server: 
 
 
 def test_an_address_that_names_nothing_is_a_view(chromium: Browser, server: Cohort) -> None:
-    """Also where it is no UTF-8."""
+    """This includes an address that is not UTF-8."""
     page = opened(chromium, server, "/models/%E0%A4%A")
     expect(page.get_by_role("alert")).to_contain_text(
         re.compile("not found|no model", re.IGNORECASE)

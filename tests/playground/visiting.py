@@ -1,4 +1,4 @@
-"""What a visitor of the page does."""
+"""Actions of a visitor of the page."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ NO_ANSWER = re.compile(r"The answer appears here\.|Waiting for the answer…|(Lo
 
 
 def opened(chromium: Browser, server: Cohort, path: str = "") -> Page:
-    """A view of the page, when it is there."""
+    """Return a view of the page, when it is there."""
     chromium.page.goto(f"{server.url}/playground{path}")
     expect(chromium.page.locator("main")).not_to_have_attribute("aria-busy", "true")
     return chromium.page
 
 
 def answer(page: Page) -> str:
-    """What the region of the answer says first, when there is an answer."""
+    """Return the first text in the region of the answer, once there is an answer."""
     status = page.get_by_role("region", name="Answer").get_by_role("status")
     expect(status).not_to_have_text(NO_ANSWER)
     return status.inner_text()

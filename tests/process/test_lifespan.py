@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LATER = ("fastapi", "starlette", "grpc", "google.protobuf", "httpx", "jwt", "cryptography")
-"""What takes long to import, and what the first answer does not need."""
+"""Modules that take long to import, and that the first answer does not need."""
 
 
 class Parts:
-    """A service that says what was done to it, and the application's maker."""
+    """A service that records its calls, and the application's maker."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -83,7 +83,7 @@ class Asked:
 
     @property
     def kinds(self) -> list[str]:
-        """The types of what was sent."""
+        """Return the types of the sent messages."""
         return [message["type"] for message in self.sent]
 
 
@@ -92,12 +92,12 @@ async def _awaited(answer: Awaitable[None]) -> None:
 
 
 def application_of(parts: Parts) -> LaterApplication:
-    """The application, over the parts."""
+    """Return the application, over the parts."""
     return LaterApplication(cast(Service, parts), parts.make)
 
 
 async def test_the_routes_are_built_once_the_first_models_are_loaded() -> None:
-    """Not before: they would take the processor from what loads."""
+    """They are not built before, since that would take the processor from loading."""
     parts, life = Parts(), Asked()
     running = life.begin(application_of(parts), "lifespan")
     life.coming.put_nowait({"type": "lifespan.startup"})
@@ -112,7 +112,7 @@ async def test_the_routes_are_built_once_the_first_models_are_loaded() -> None:
 
 
 async def test_requests_that_need_the_routes_have_them_built_once_and_wait() -> None:
-    """Also while models are still loading: health is among them."""
+    """This holds while models are loading, since health is such a route."""
     parts = Parts()
     application = application_of(parts)
     first, second = Asked(), Asked()
@@ -144,7 +144,7 @@ async def test_a_caller_who_leaves_does_not_end_the_building() -> None:
 
 
 async def test_building_is_tried_again_after_it_failed() -> None:
-    """As where there was no descriptor left to read a module with."""
+    """Building may fail because no file descriptor is left for reading a module."""
     parts = Parts()
     application = application_of(parts)
     parts.failing = OSError("too many open files")

@@ -37,7 +37,7 @@ def restored() -> Iterator[None]:
 
 
 def test_json_has_an_object_per_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """From both kinds of loggers, on standard error, with the same keys."""
+    """Both kinds of loggers write to standard error with the same keys."""
     with logs.configured("json"):
         structlog.get_logger("tests.process").info("version ready", model="m", seconds=0.5)
         logging.getLogger("tests.process").warning("from %s", "elsewhere")
@@ -114,7 +114,7 @@ def test_full_pipe_holds_nobody_up_and_the_gap_is_named_once_it_flows() -> None:
 
 
 def test_value_that_cannot_be_shown_costs_its_own_line_only() -> None:
-    """The line says why; the next one is written."""
+    """The line contains the reason; the next one is written."""
     stream = StringIO()
 
     def render(event: EventDict) -> str:
@@ -143,7 +143,7 @@ def test_stream_that_nobody_will_read_counts_its_lines() -> None:
 
 
 def test_lines_of_requests_are_bounded_and_what_finds_no_room_is_counted() -> None:
-    """Nobody reads the pipe: the event loop goes on, and the log says later what it lacks."""
+    """The event loop continues if the pipe is not read; the log later counts missing lines."""
     reading, writing = os.pipe()
     fill(writing, b".")
     with os.fdopen(reading, "rb") as pipe, os.fdopen(writing, "w") as stream:
@@ -186,7 +186,7 @@ def test_each_line_has_its_own_time_and_facts() -> None:
 
 
 def test_a_line_is_of_the_time_of_its_answer() -> None:
-    """As a clock on the wall has it."""
+    """The timestamp is wall-clock time."""
     now = time.monotonic()
     for ago in (0.0, 5000.0):
         line = json.loads(json_lines([(now - ago, now - ago, 7, b"", Facts("GET", "/x", 404))]))
@@ -202,7 +202,7 @@ def test_any_request_id_is_valid_json(text: str) -> None:
 
 
 def test_facts_are_those_of_what_answered() -> None:
-    """Where nothing did, there is no model."""
+    """If no version answered, there is no model."""
     lease = SimpleNamespace(model="m", version="2", variant="canary")
     assert Facts.of("POST", "/predict", 200, lease, "web") == Facts(
         "POST", "/predict", 200, "m", "2", "canary", "web"
@@ -229,7 +229,7 @@ async def test_lines_go_together_after_a_while_or_once_they_are_many() -> None:
 
 
 def test_lines_of_requests_for_people_are_text(capsys: pytest.CaptureFixture[str]) -> None:
-    """In the form of all other lines."""
+    """They have the form of all other lines."""
 
     async def add(access_log: AccessLog) -> None:
         access_log.add((2.5, 2.0, 7, b"", Facts("GET", "/x", 404)))
@@ -241,7 +241,7 @@ def test_lines_of_requests_for_people_are_text(capsys: pytest.CaptureFixture[str
 
 
 def test_level_is_the_least_that_is_logged(capsys: pytest.CaptureFixture[str]) -> None:
-    """Of ours and of libraries; who operates the server is always on record."""
+    """This holds for our lines and those of libraries; admin requests are always logged."""
     with logs.configured("json", "error"):
         for name in ("tests.process", "cohort.admin"):
             structlog.get_logger(name).info("a line")

@@ -27,7 +27,7 @@ READY, UNAVAILABLE = State.READY, State.UNAVAILABLE
 
 
 class Loading:
-    """A loader over a folder of models, with a rollouts file beside it."""
+    """A loader over a folder of models, with a rollouts file next to it."""
 
     def __init__(self, folder: Path) -> None:
         self.rollouts_file = folder / "rollouts.yaml"
@@ -46,7 +46,7 @@ class Loading:
         await self.reconcile()
 
     async def reconcile(self) -> None:
-        """Look at the disk, and wait for what that has loaded."""
+        """Scan the disk, and wait for the loads."""
         await self.loader.reconcile()
         await self.disk.registry.loaded()
 
@@ -94,7 +94,7 @@ async def test_a_folder_without_a_model_is_a_problem(loading: Loading) -> None:
 async def test_a_folder_that_hangs_is_a_problem(
     loading: Loading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As long as it does, also while nothing has been loaded yet."""
+    """The problem lasts as long as the folder hangs, even before the first load."""
     looking, goes_on = threading.Event(), threading.Event()
 
     def hang(models: Path, previous: Snapshot | None, **named: Any) -> Snapshot:
@@ -141,7 +141,7 @@ async def test_models_in_an_invalid_rollouts_file_wait_for_a_valid_one(
 async def test_nothing_is_loaded_where_nobody_knows_whom_the_rollouts_name(
     loading: Loading,
 ) -> None:
-    """The file is no text, or may write a name in another way."""
+    """The file cannot be decoded, or may contain a name in another spelling."""
     loading.disk.put(1)
     for content in (b"\xff\xfe", b'"\\x6d": 3'):
         loading.rollouts_file.write_bytes(content)
@@ -203,7 +203,7 @@ async def test_calls_at_the_same_time_take_turns(
 
 
 class StillCopying:
-    """A scan that finds version 1 of `m` still being copied, as often as told."""
+    """A scan that finds version 1 of `m` still being copied, for a given number of times."""
 
     def __init__(self, times: int) -> None:
         self.times = times
@@ -248,7 +248,7 @@ async def test_an_operators_load_does_not_wait_for_ever(
 
 
 async def test_a_long_first_load_is_told(loading: Loading, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody would know else what the server waits for, as a table comes when all is loaded."""
+    """The table comes at the end, so the line explains the wait to an operator."""
     monkeypatch.setattr(model_loader, "STILL_LOADING_SECONDS", 0.01)
     loading.disk.put(1)
     with capture_logs() as lines:

@@ -1,4 +1,4 @@
-"""What an operator's receivers are told of an event."""
+"""Notifications of events to an operator's receivers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ ROLLED_BACK = RolledBack("m", 2, ("canary",), False, "errors", "4 % of 9", True,
 
 
 def ramp(step: int, percent: float = 25.0, *, run: str = "run", here: bool = True) -> RampMoved:
-    """A move of a ramp of three steps."""
+    """Return a move of a ramp of three steps."""
     return RampMoved("m", 2, "canary", step, 3, percent, run, here)
 
 
 def test_a_rollback_is_told_with_its_reason() -> None:
-    """As the guide has it."""
+    """It has the form of the guide."""
     told = notification_of(ROLLED_BACK)
     assert told is not None
     replica = told.data["replica"]
@@ -38,7 +38,7 @@ def test_a_rollback_is_told_with_its_reason() -> None:
 
 
 def test_answers_that_depend_on_who_else_asked_are_told() -> None:
-    """Once for a version and a reason, however many replicas see it."""
+    """One notification is sent for a version and a reason, however many replicas see it."""
     event = VersionUnbatched("m", 2, "rows influence each other")
     told = notification_of_unbatched(event)
     assert {**told.data, "replica": ""} == {
@@ -90,12 +90,12 @@ def test_a_ramps_move_is_told_by_what_it_means(event: RampMoved, kind: str, step
     ],
 )
 def test_what_another_replica_tells_is_not_told_twice(event: RolloutEvent) -> None:
-    """Nor is the end of a rollback, which an operator asked for."""
+    """The end of a rollback by an operator is not notified either."""
     assert notification_of(event) is None
 
 
 def test_an_id_is_the_same_for_the_same_move_only() -> None:
-    """Of two replicas that tell the same, a receiver leaves out the second."""
+    """If two replicas report the same move, a receiver can drop the second report."""
     events: list[RolloutEvent] = [
         ROLLED_BACK,
         ROLLED_BACK._replace(incident="m.2.a"),

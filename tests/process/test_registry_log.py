@@ -1,4 +1,4 @@
-"""What is logged of versions, and how often."""
+"""Log lines about versions, and their number."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def _own_logger(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_log(models: Mapping[str, Sequence[VersionEntry]], *, tabled: bool = False) -> RegistryLog:
-    """The log of these models, beside a table that is about to name them, or was before."""
+    """Return the log of these models, with a table that will name them, or has done so."""
     table = StartUp(Settings(), default_chain(["cpu"]))
     table.pending = tabled
     return RegistryLog(make_registry(models), table)
 
 
 def logged(tabled: bool) -> Counter[str]:
-    """How often there is a line of each kind where three like versions load, and one does not."""
+    """Count the lines of each kind when three similar versions load, and one does not."""
     entry = make_entry(1, ControlledEngine(placement=NO_CUDA))
     entry = replace(entry, batching_off="rows influence each other")
     log = make_log({name: [entry] for name in "abc"}, tabled=tabled)
@@ -66,7 +66,7 @@ def test_each_thing_is_logged_once() -> None:
 
 
 def test_what_a_table_says_is_not_logged() -> None:
-    """On a terminal the first versions are rows, with reasons as footnotes."""
+    """On a terminal, the first versions are rows with footnotes for the reasons."""
     assert logged(tabled=True) == {"version measured": 3}
 
 

@@ -45,7 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
 
 
 def lines_of(server: Cohort, request_id: str, event: str = "request", count: int = 1) -> list[Line]:
-    """The lines of a request, once so many are there."""
+    """Return the lines of a request, once there are `count`."""
 
     def found() -> list[Line] | None:
         whole = [line for line in server.logged.splitlines() if line.endswith("}")]
@@ -61,7 +61,7 @@ def lines_of(server: Cohort, request_id: str, event: str = "request", count: int
 def call(
     server: Cohort, method: str, *sent: bytes, key: str | None = WEB, request_id: str
 ) -> tuple[str, list[bytes]]:
-    """The name of the code that the call ends with, and the responses to messages."""
+    """Return the name of the code that the call ends with, and the responses to messages."""
     metadata = [("x-request-id", request_id)]
     if key is not None:
         metadata.append(("authorization", f"Bearer {key}"))
@@ -96,7 +96,7 @@ def test_an_answered_request_leaves_one_line(
     path: str,
     body: Mapping[str, object],
 ) -> None:
-    """With what answered it and who asked; without the query, which may hold a key."""
+    """The line has the version and the caller. It leaves out the query, which may hold a key."""
     request_id = f"{len(path)}-{len(body)}"
     sent = {"x-request-id": request_id, "x-api-key": WEB}
     answer = httpx.post(server.url + path, json=body, headers=sent)
@@ -136,7 +136,7 @@ def test_requests_of_one_connection_leave_lines_of_their_own(server: Cohort) -> 
 
 
 def test_calls_and_messages_of_streams_leave_one_line_each(server: Cohort) -> None:
-    """With the code they end with."""
+    """The line has the final status code."""
     message = infer_message()
     _, (response,) = call(server, "ModelInfer", message, request_id="unary")
     (line,) = lines_of(server, "unary")
@@ -157,7 +157,7 @@ def test_a_caller_cannot_write_lines_of_its_own(server: Cohort) -> None:
 
 
 def test_a_refused_request_leaves_one_line_without_a_traceback(server: Cohort) -> None:
-    """Over each API, whatever is wrong with it: a caller's fault is nobody else's."""
+    """Every API does so for every fault: a caller's fault affects no other caller."""
     key = f"x-api-key: {WEB}"
     wrong = {
         "json": request("/predict", b"{", key),
@@ -194,7 +194,7 @@ def test_a_refused_request_leaves_one_line_without_a_traceback(server: Cohort) -
 
 
 def test_each_admin_request_is_logged_with_who_and_what_became_of_it(server: Cohort) -> None:
-    """By the name of the key, also where it is refused; over REST and gRPC."""
+    """The line has the key's name, also for refusals, over REST and gRPC."""
     load = messages.RepositoryModelLoadRequest(model_name="iris").SerializeToString()
     path = "/admin/models/iris/load"
     by_http = {"ops": OPS, "admin": ADMIN, "web": WEB, None: "wrong"}
@@ -217,7 +217,7 @@ def test_each_admin_request_is_logged_with_who_and_what_became_of_it(server: Coh
 
 
 def test_no_key_is_in_the_log(server: Cohort) -> None:
-    """Not of those that were let through, and not of those that were refused."""
+    """Neither accepted nor refused keys are logged."""
     for secret in (WEB, OPS, ADMIN, "secret"):
         headers = {"authorization": f"Bearer {secret}", "x-request-id": f"id-{len(secret)}"}
         httpx.post(f"{server.url}/admin/models/iris/load?key={secret}", headers=headers)
@@ -227,7 +227,7 @@ def test_no_key_is_in_the_log(server: Cohort) -> None:
 
 
 def test_a_quiet_log_still_has_the_lines_that_were_asked_for(tmp_path: Path) -> None:
-    """Of the level "error", without refusals; who operates the server is on record."""
+    """At level "error", refusals are left out; admin requests are logged."""
     with cohort(tmp_path, tmp_path, ready=False, log_level="error", admin_token=ADMIN) as quiet:
         httpx.post(f"{quiet.url}/predict", json={})
         headers = {"authorization": f"Bearer {ADMIN}", "x-request-id": "quiet"}

@@ -1,4 +1,4 @@
-"""How connections are shared between the APIs."""
+"""Division of connections between the APIs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cohort.system.processor import cores
     [(1000, True, (750, 250)), (1000, False, (1000, 0)), (3, True, (2, 1)), (1, True, (1, 1))],
 )
 def test_each_api_has_a_share(available: int, grpc: bool, shares: tuple[int, int]) -> None:
-    """A quarter is gRPC's where there is gRPC, and neither is ever without one."""
+    """With gRPC, a quarter is gRPC's, and each API has at least one."""
     assert share_connections(available, grpc=grpc) == shares
 
 
@@ -31,7 +31,7 @@ def test_workers_share_a_limit_and_none_is_without(limit: int, processes: int, p
 
 
 def test_requests_have_a_quarter_of_what_the_processes_leave() -> None:
-    """Of little memory, too: a process takes as much in a small container as in a large one."""
+    """It also holds for little memory, since a process takes as much in a small container."""
     own = PROCESS_BYTES
     assert memory_for_requests(2 * own, 1) == own // 4
     assert memory_for_requests(4 * own, 2) == own // 4
@@ -39,7 +39,7 @@ def test_requests_have_a_quarter_of_what_the_processes_leave() -> None:
 
 
 def test_workers_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whole ones, at least one each; a process that is alone has also what is left of one."""
+    """Each worker gets whole cores, at least one; a single process rounds up."""
     monkeypatch.setattr("cohort.system.processor.cpu_limit", lambda _: 3.5)
     for processes, each in [(1, 4), (2, 1), (3, 1), (8, 1)]:
         monkeypatch.setattr("cohort.system.processor._sharing", processes)

@@ -40,7 +40,7 @@ def models(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def folders(tmp_path: Path) -> dict[str, Any]:
-    """Folders of its own for what it keeps."""
+    """Separate folders for its state and cache."""
     return {"state": tmp_path / "state", "cache": tmp_path / "cache"}
 
 
@@ -63,7 +63,7 @@ def expected(models: Path, rows: Any) -> Any:
 
 
 async def test_tasks_get_what_the_model_gives(models: Path, folders: dict[str, Any]) -> None:
-    """Each its own rows, as ONNX Runtime gives them alone, though they share runs."""
+    """Each gets the outputs of its rows as if they ran alone, though they share runs."""
     async with Runtime(models=models, **folders) as runtime:
         rows = [ROWS[:1] * factor for factor in range(1, 33)]
         answers = await asyncio.gather(*(runtime.infer("mlp", {"x": one}) for one in rows))
@@ -74,7 +74,7 @@ async def test_tasks_get_what_the_model_gives(models: Path, folders: dict[str, A
 async def test_lists_are_taken_and_the_only_model_needs_no_name(
     models: Path, folders: dict[str, Any]
 ) -> None:
-    """As over HTTP; an output may be chosen, and a version pinned."""
+    """This is as over HTTP; an output may be chosen, and a version pinned."""
     async with Runtime(models=models, **folders) as runtime:
         answer = await runtime.infer(None, {"x": ROWS.tolist()}, version="1", timeout=60)
         np.testing.assert_allclose(only(answer), expected(models, ROWS), rtol=1e-5)
@@ -111,7 +111,7 @@ async def test_an_answer_keeps_no_others_rows(models: Path, folders: dict[str, A
 async def test_errors_are_those_of_every_api(
     models: Path, folders: dict[str, Any], asked: dict[str, Any], error: type[Exception]
 ) -> None:
-    """Raised where they are awaited, and the runtime goes on."""
+    """They are raised where they are awaited, and the runtime continues."""
     async with Runtime(models=models, **folders) as runtime:
         with pytest.raises(error):
             await runtime.infer(**asked)
@@ -121,7 +121,7 @@ async def test_errors_are_those_of_every_api(
 async def test_a_runtime_that_has_ended_takes_nothing(
     models: Path, folders: dict[str, Any]
 ) -> None:
-    """And a setting that is wrong is told before it begins."""
+    """A wrong setting is reported before it begins."""
     runtime = Runtime(models=models, **folders)
     async with runtime:
         pass
@@ -163,7 +163,7 @@ async def test_who_gives_up_entering_leaves_no_task(models: Path, folders: dict[
 async def test_what_it_logs_is_the_programs(
     models: Path, folders: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By the standard library; nothing is printed."""
+    """It logs with the standard library; nothing is printed."""
     caplog.set_level("INFO", logger="cohort")
     async with Runtime(models=models, **folders):
         pass
@@ -202,7 +202,7 @@ async def test_texts_are_taken_as_numpy_has_them(tmp_path: Path, folders: dict[s
 async def test_a_slip_in_the_types_of_arguments_is_named(
     models: Path, folders: dict[str, Any], arguments: tuple[Any, Any], options: dict[str, Any]
 ) -> None:
-    """As Python names it; else letters of a name would be looked for among the outputs."""
+    """Python's name is used; otherwise a name's letters would be looked up as outputs."""
     async with Runtime(models, **folders) as runtime:
         with pytest.raises(TypeError, match=r"model must|inputs must|input's name|outputs must"):
             await runtime.infer(*arguments, **options)
@@ -219,7 +219,7 @@ async def test_an_integer_that_no_json_has_is_an_invalid_input(
 
 
 def mounted(inner: FastAPI) -> FastAPI:
-    """Somebody's application, which has it under /ml."""
+    """Return a user's application, which has it under /ml."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -230,7 +230,7 @@ def mounted(inner: FastAPI) -> FastAPI:
 
     @outer.get("/predict")
     async def predict() -> str:
-        """A route of its own with the name of one of Cohort's."""
+        """Return a separate route with the name of one of Cohort's."""
         return "mine"
 
     outer.mount("/ml", inner)
@@ -239,7 +239,7 @@ def mounted(inner: FastAPI) -> FastAPI:
 
 @contextmanager
 def serving(app: FastAPI) -> Iterator[str]:
-    """The application under uvicorn, as people start it; gives its address."""
+    """Yield the application under uvicorn, as people start it; gives its address."""
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -281,7 +281,7 @@ def test_it_is_mounted_in_another_application(
     folders: dict[str, Any],
     serving_by: Callable[[FastAPI], AbstractContextManager[str]],
 ) -> None:
-    """Under a prefix, which its paths know nothing of; the other routes stay the others'."""
+    """Its paths do not depend on the prefix; the other routes stay the others'."""
     with serving_by(mounted(create_app(models, **folders))) as address:
         wait_until(lambda: httpx.get(f"{address}/ml/health/ready").status_code == 200)
         body = {"inputs": {"x": ROWS.tolist()}}
@@ -297,7 +297,7 @@ def test_it_is_mounted_in_another_application(
 def test_keys_are_asked_for_under_a_prefix_too(
     models: Path, folders: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Of what needs one, and of nothing that is open."""
+    """They are required where the API needs one, and not on open routes."""
     keys = tmp_path / "keys.yaml"
     keys.write_text("[]\n")
     with serving(mounted(create_app(models, api_keys=keys, **folders))) as address:

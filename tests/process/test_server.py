@@ -1,4 +1,4 @@
-"""Signals and the steps of a shutdown, with a loop whose time stands still until told."""
+"""Signals and the steps of a shutdown, with a loop whose time is stopped."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class StillLoop:
 
 
 class Recorder:
-    """A service of only what the server uses, and the order of what is called."""
+    """A service with only the parts that the server uses, which records the order of calls."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -62,7 +62,7 @@ async def application(scope: object, receive: object, send: object) -> None:
 
 
 def make(recorder: Recorder, protocol: object = "auto") -> Server:
-    """A server that does not listen yet."""
+    """Return a server that does not listen yet."""
     config = uvicorn.Config(
         application,
         http=protocol,  # type: ignore[arg-type]
@@ -77,7 +77,7 @@ def make(recorder: Recorder, protocol: object = "auto") -> Server:
 
 
 def test_the_first_signal_starts_the_notice_period() -> None:
-    """Readiness fails at once; the listeners stay open until the notice is over."""
+    """Readiness fails at once; the listeners stay open until the notice has ended."""
     recorder, loop = Recorder(), StillLoop()
     server = make(recorder)
     server._loop = cast(asyncio.AbstractEventLoop, loop)
@@ -93,7 +93,7 @@ def test_the_first_signal_starts_the_notice_period() -> None:
 @pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
 def test_the_second_signal_ends_the_process(first: signal.Signals, second: signal.Signals) -> None:
-    """Whoever sends it has waited long enough; the status says by which signal."""
+    """The process ends at once; its status contains the signal."""
     recorder, loop = Recorder(), StillLoop()
     server = make(recorder)
     server._loop = cast(asyncio.AbstractEventLoop, loop)
@@ -168,7 +168,7 @@ async def test_listeners_close_first_and_the_application_last(recorder: Recorder
 async def test_connections_in_the_kernels_queue_are_accepted_before_it_closes(
     recorder: Recorder,
 ) -> None:
-    """Closing a listener resets connections that nobody accepted."""
+    """Closing a listener resets connections that were not accepted."""
     made: list[str] = []
 
     class Accepted(asyncio.Protocol):
@@ -193,7 +193,7 @@ async def test_connections_in_the_kernels_queue_are_accepted_before_it_closes(
 
 
 async def test_open_connections_may_send_a_last_request(recorder: Recorder) -> None:
-    """The shutdown goes on once the last of them has closed."""
+    """The shutdown continues once the last of them has closed."""
     server = make(recorder)
     server.servers = []
     connection = cast(Any, object())
@@ -224,7 +224,7 @@ async def test_a_connection_that_stays_open_does_not_hold_up_the_shutdown(
 
 
 async def test_grpc_opens_when_all_else_is_ready_and_stops_without_http(recorder: Recorder) -> None:
-    """Not before; where HTTP could not start it must not keep the process alive."""
+    """It must not keep the process alive if HTTP could not start."""
     rpc = Rpc(recorder)
 
     async def start(service: object, worker: object) -> Rpc:
@@ -253,7 +253,7 @@ async def test_grpc_opens_when_all_else_is_ready_and_stops_without_http(recorder
 
 
 def test_a_free_port_is_listened_on() -> None:
-    """Port 0 chooses one; the log tells which."""
+    """Port 0 chooses one; the log contains it."""
     with capture_logs() as logs:
         (listener,) = listen(Settings(port=0))
     with listener:

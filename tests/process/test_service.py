@@ -56,11 +56,11 @@ async def test_models_load_in_the_background_and_unload_at_the_end(settings: Set
         async with service.running():
             assert not service.control_plane.readiness().ready
             await until(lambda: service.control_plane.readiness().ready)
-            assert service.control_plane.seen_by(None).ready("m") == "1"
+            assert service.control_plane.limited_to(None).ready("m") == "1"
             text = exposed(service.core.metrics)
             assert 'model_load_duration_seconds_count{model="m",version="1"} 1.0' in text
             onnx_models.save(onnx_models.mlp(), settings.models_folder / "m/2/model.onnx")
-            await until(lambda: service.control_plane.seen_by(None).ready("m") == "2")
+            await until(lambda: service.control_plane.limited_to(None).ready("m") == "2")
     assert service.core.registry.catalog == {}
     events = [(one["event"], one.get("version")) for one in logs]
     assert ("version ready", 1) in events
@@ -71,7 +71,7 @@ async def test_models_load_in_the_background_and_unload_at_the_end(settings: Set
 async def test_a_model_that_cannot_be_stopped_makes_the_process_unready(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its callers are answered in time; the process says which model it is, until the run ends."""
+    """Its callers are answered in time; the process names the model until the run ends."""
     onnx_models.save(onnx_models.one_long_node(), settings.models_folder / "m/1/model.onnx")
     monkeypatch.setattr("cohort.operating.health.STUCK_SECONDS", 0.05)
     service = Service(settings)
@@ -79,7 +79,7 @@ async def test_a_model_that_cannot_be_stopped_makes_the_process_unready(
     plane = service.control_plane
 
     async def ask() -> bool:
-        """Whether a run is stuck: on a busy machine one may be given up before it has begun."""
+        """Return True if a run is stuck: a busy machine may give one up before it begins."""
         with (
             service.core.data_plane.pick("m") as lease,
             pytest.raises((DeadlineExceeded, Overloaded)),
@@ -103,7 +103,7 @@ async def test_a_model_that_cannot_be_stopped_makes_the_process_unready(
 async def test_parts_stop_in_reverse_order(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No new requests first; the threads last, because batches in flight end on them."""
+    """New requests stop first; the threads stop last, because batches in flight end on them."""
     service = Service(settings)
     stopped: list[str] = []
 
@@ -153,7 +153,7 @@ async def test_a_background_step_that_fails_is_logged_and_repeated(settings: Set
 
 
 async def test_without_watching_the_disk_is_scanned_once(settings: Settings) -> None:
-    """`watch_seconds` 0."""
+    """`watch_seconds` is 0."""
     scans = 0
 
     def counted(models: Path, previous: Snapshot | None = None, **named: Any) -> Snapshot:
@@ -187,7 +187,7 @@ async def test_scans_that_take_long_are_made_less_often(settings: Settings) -> N
 
 
 async def test_problems_of_models_and_of_rollouts_are_in_health(settings: Settings) -> None:
-    """Both files are the operator's."""
+    """Both come from the operator's files."""
     onnx_models.save(onnx_models.mlp(), settings.models_folder / "m/1/model.onnx")
     (settings.models_folder / "m/config.yaml").write_text("batching: {max_batchsize: 3}")
     settings.rollouts.write_text("gone: {variants: {a: {version: 1, weight: 1}}}")
@@ -212,7 +212,7 @@ async def test_an_operators_load_brings_a_model_back(settings: Settings) -> None
 
 
 def test_events_of_the_registry_are_logged(settings: Settings) -> None:
-    """A failure at error, a loss of batching as a warning, an unload for information."""
+    """A failure is an error, a loss of batching a warning, an unload is for information."""
     service = Service(settings)
     with capture_logs() as logs:
         service.core.registry_events(VersionFailed("m", 2, "no such operator", serving=True))
@@ -231,7 +231,7 @@ def test_events_of_the_registry_are_logged(settings: Settings) -> None:
 async def test_a_service_that_fails_ends_the_process(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a bug in a background task: it would answer 503 for ever, and say that it is ready."""
+    """After a bug in a background task, it would otherwise answer 503 indefinitely."""
 
     async def fail(_: HealthWatch) -> None:
         raise ValueError("a bug")

@@ -1,4 +1,4 @@
-"""What is said at start-up."""
+"""Output at start-up."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ def shown(
     chain: DefaultChain = NO_GPU,
     ready: bool = True,
 ) -> str:
-    """What is printed on standard error, where people read the log."""
+    """Return the text on standard error, where people read the log."""
     settings = Settings(models=Path("models"), log_format="console")
     with logs.configured("console"):
         start_up = StartUp(settings, chain)
         start_up.begin(HERE)
         if ready:
-            start_up.say_ready()
+            start_up.report_ready()
         start_up.show(catalog, Snapshot({}, tuple(problems)))
         if ready:
-            start_up.say_ready()
+            start_up.report_ready()
     captured = capsys.readouterr()
     assert captured.out == ""
     return captured.err
 
 
 def test_each_version_has_a_row(capsys: pytest.CaptureFixture[str]) -> None:
-    """With its state, inputs, provider and batch size; then where it is served."""
+    """The row has state, inputs, provider and batch size; the address follows."""
     text = shown(capsys, make_catalog({"iris": [make_entry(3, ControlledEngine())]}))
     (row,) = [line for line in text.splitlines() if "iris" in line]
     for cell in ("3", "READY", "x FP32", "cpu", "up to 32"):
@@ -66,12 +66,12 @@ def test_each_version_has_a_row(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_address_is_below_the_table(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the process becomes ready while a thread still makes the table."""
+    """This holds even if the process becomes ready while a thread still makes the table."""
     start_up = StartUp(Settings(models=Path("models"), log_format="console"), NO_GPU)
     make_table = startup.make_table
 
     def meanwhile(catalog: Catalog, notes: Footnotes) -> Table:
-        start_up.say_ready()
+        start_up.report_ready()
         return make_table(catalog, notes)
 
     monkeypatch.setattr(startup, "make_table", meanwhile)
@@ -84,7 +84,7 @@ def test_the_address_is_below_the_table(
 
 
 def test_reasons_are_footnotes_each_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """A failure, a fallback and a loss of batching; what two rows share is one note."""
+    """Failures, fallbacks and losses of batching are notes; rows with the same note share it."""
     placement = Placement(("cuda", "cpu"), "cpu", (Fallback("cuda", "no GPU"),))
     engine = ControlledEngine(placement=placement)
     unbatched = replace(make_entry(1, engine), batching_off="rows [0] influence each other")
@@ -108,15 +108,15 @@ def test_reasons_are_footnotes_each_printed_once(capsys: pytest.CaptureFixture[s
 def test_a_model_that_a_provider_does_not_suit_is_no_fallback(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The note says why it is where it is, and not that it should be elsewhere."""
-    unsuited = Fallback("cuda", "it took none", missed=False)
+    """The note gives the reason for its device, and not that it should be elsewhere."""
+    unsuited = Fallback("cuda", "it runs no node", missed=False)
     engine = ControlledEngine(placement=Placement(("cuda", "cpu"), "cpu", (unsuited,)))
     text = shown(capsys, make_catalog({"a": [make_entry(1, engine)]}))
-    assert "(1) cuda: it took none" in text
+    assert "(1) cuda: it runs no node" in text
 
 
 def test_nothing_to_serve_is_told_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
-    """And no address, as nothing is served there; nor a table without rows."""
+    """There is no address, since nothing is served, and no table without rows."""
     text = shown(capsys, {}, ready=False)
     assert text.startswith("! models: has no model; put one at <name>/1/model.onnx in it")
     assert HERE not in text
@@ -136,7 +136,7 @@ def test_a_json_log_has_a_line_for_each_thing(
         start_up.begin(HERE)
         assert not start_up.pending, "a line for each version is logged instead of a table"
         start_up.show(make_catalog({"m": [make_entry(1, ControlledEngine())]}), Snapshot())
-        start_up.say_ready()
+        start_up.report_ready()
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     told = [line.get("reason", "") for line in lines if line["event"] == "models run on the CPU"]
     assert told == ([chain.reason] if chain.reason else [])

@@ -1,4 +1,4 @@
-"""What tables of versions show in their cells."""
+"""Cells in tables of versions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_the_first_of_many_tensors_are_shown() -> None:
 
 
 def test_a_text_has_one_number_wherever_it_is_needed() -> None:
-    """And a cell may need several, or none."""
+    """A cell may need several numbers, or none at all."""
     notes = Footnotes()
     assert notes.mark("cpu", "no GPU").plain == "cpu (1)"
     assert notes.mark("off", "no gain", "no GPU").plain == "off (2) (1)"

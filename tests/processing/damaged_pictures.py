@@ -13,7 +13,7 @@ from tests.processing.pictures import picture, saved
 
 @cache
 def originals() -> dict[str, bytes]:
-    """A file of each format and of each way to write it that has a decoder of its own."""
+    """Return a file of each format and of each variant that has a separate decoder."""
     photo, small = picture(97, 61), picture(40, 30, seed=2)
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -49,7 +49,7 @@ def originals() -> dict[str, bytes]:
 
 
 def run_lengths(width: int, height: int) -> bytes:
-    """A BMP in run-length encoding, which Pillow reads and does not write."""
+    """Return a BMP in run-length encoding, which Pillow reads and does not write."""
     palette = bytes(4 * 256)
     lines = b"".join(bytes([width, row, 0, 0]) for row in range(height)) + b"\0\1"
     start = 14 + 40 + len(palette)
@@ -61,7 +61,7 @@ def run_lengths(width: int, height: int) -> bytes:
 
 
 def damaged(count: int, seed: int) -> Iterator[tuple[str, bytes]]:
-    """So many files, each with the name of what it was and of what was done to it."""
+    """Yield `count` files, each with the name of its original and of the damage."""
     chance = random.Random(seed)
     files = list(originals().items())
     for number in range(count):
@@ -98,7 +98,7 @@ def repeat(data: bytearray, chance: random.Random) -> bytes:
 
 
 def splice(data: bytearray, chance: random.Random) -> bytes:
-    """It goes on as another file."""
+    """Continue with the bytes of another file."""
     other = chance.choice(list(originals().values()))
     return bytes(data[: chance.randrange(4, len(data))]) + other[chance.randrange(len(other)) :]
 

@@ -21,7 +21,7 @@ def picture(width: int, height: int, mode: str = "RGB", seed: int = 0) -> Image.
 
 
 def saved(image: Image.Image, kind: str, **how: Any) -> bytes:
-    """A file of it."""
+    """Return a file of it."""
     file = BytesIO()
     image.save(file, kind, **how)
     return file.getvalue()

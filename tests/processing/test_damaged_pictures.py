@@ -1,4 +1,4 @@
-"""Files that are no pictures, or hostile ones: each is refused, and nothing else happens."""
+"""Files that are not pictures, or hostile ones: each is refused, and nothing else happens."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ STEP = ImageStep(StepContext("image", InputConfig(image=ImageInput()), {"image":
 
 
 def nothing() -> None:
-    """Nobody left."""
+    """Do nothing: no caller left."""
 
 
 def ask(*files: bytes) -> Any:
-    """What becomes of files, as a request does it."""
+    """Return the prepared files, as in a request."""
     values = np.empty(len(files), np.object_)
     values[:] = files
     STEP.prepared_bytes(values, nothing)
@@ -43,12 +43,12 @@ def ask(*files: bytes) -> Any:
 
 @pytest.mark.parametrize("name", [name for name in originals() if name != "tiff-fax"])
 def test_what_is_damaged_was_taken(name: str) -> None:
-    """Each of the files, before anything is done to it."""
+    """Each file is accepted before it is damaged."""
     assert ask(originals()[name]).shape == (1, 3, 16, 16)
 
 
 def test_damaged_files_are_refused_or_seen_through() -> None:
-    """Each is refused as one, or gives pixels where its decoder finds nothing wrong."""
+    """Each is refused, or gives pixels if its decoder finds no fault."""
     refused = []
     for name, file in damaged(DAMAGED, seed=41):
         try:
@@ -64,7 +64,7 @@ def test_damaged_files_are_refused_or_seen_through() -> None:
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"])
 def test_a_file_that_was_cut_is_refused(kind: str) -> None:
-    """Wherever its end is missing."""
+    """It is refused wherever it was cut."""
     file = saved(picture(64, 48), kind)
     for length in range(0, len(file) * 9 // 10, max(len(file) // 60, 1)):
         with pytest.raises(InvalidInput, match="row 0: expected a"):
@@ -72,12 +72,12 @@ def test_a_file_that_was_cut_is_refused(kind: str) -> None:
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:
-    """A part of a PNG."""
+    """Return a part of a PNG."""
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
 def png(width: int, height: int, *parts: bytes) -> bytes:
-    """A PNG that says it has this size."""
+    """Return a PNG whose header has this size."""
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
     end = chunk(b"IDAT", b"") + chunk(b"IEND", b"")
     return b"".join([b"\x89PNG\r\n\x1a\n", header, *parts, end])
@@ -91,14 +91,14 @@ def tiff(*tags: tuple[int, int, int], width: int = 8, height: int = 8, packed: i
 
 
 def scans(count: int) -> bytes:
-    """A progressive JPEG whose last scan is there again and again."""
+    """Return a progressive JPEG whose last scan is there again and again."""
     file = saved(Image.new("RGB", (1000, 1000)), "JPEG", progressive=True)
     last = file[file.rindex(b"\xff\xda") : -2]
     return file[:-2] + last * count + file[-2:]
 
 
 def plain_scans(count: int) -> bytes:
-    """A JPEG that is not progressive, whose scan is there again and again."""
+    """Return a JPEG that is not progressive, whose scan is there again and again."""
     file = saved(Image.new("RGB", (1000, 1000)), "JPEG")
     return file[:-2] + file[file.rindex(b"\xff\xda") : -2] * count + file[-2:]
 
@@ -112,19 +112,19 @@ HUGE_TEXT = chunk(b"iCCP", b"a\0\0" + zlib.compress(bytes(20_000_000)))
 @pytest.mark.parametrize(
     ("file", "says"),
     [
-        (png(50_000, 50_000), "a PNG of 50000 x 50000 pixels; 67,108,864 pixels are the most"),
-        (png(100_000, 1), "a PNG of 100000 x 1 pixels; 65,535 are the most of a side"),
+        (png(50_000, 50_000), "a PNG of 50000 x 50000 pixels; the limit is 67,108,864 pixels"),
+        (png(100_000, 1), "a PNG of 100000 x 1 pixels; the limit is 65,535 per side"),
         (png(8, 8, *[LONG_TEXT] * 70), "a damaged PNG"),
         (png(8, 8, HUGE_TEXT), "a damaged PNG"),
         (CANVAS, "a WebP of "),
         (SCREEN, "a GIF of 65535 x 65535 pixels"),
         (tiff((273, 20_000_000, 8)), "a TIFF of more than 262,144 numbers in its tags"),
         (tiff((322, 1, 1 << 20), (323, 1, 1 << 20), packed=5), "a TIFF in tiles of more than"),
-        (tiff((256, 1, 9)), "a damaged TIFF: tag 256 is there twice"),
+        (tiff((256, 1, 9)), "a damaged TIFF: tag 256 is listed twice"),
         (tiff(packed=34925), "a TIFF of compression 34925"),
         (tiff(width=70_000, height=60_000, packed=5), "a TIFF of 70000 x 60000"),
-        (scans(1500), "a JPEG of 1000 x 1000 pixels in 1510 scans, which takes too long"),
-        (plain_scans(1500), "in 1501 scans, which takes too long"),
+        (scans(1500), "a JPEG of 1000 x 1000 pixels in 1510 scans, which would take too long"),
+        (plain_scans(1500), "in 1501 scans, which would take too long"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "PostScript; convert it"),
         (b"\0\0\0\x20ftypheic\0\0\0\0", "HEIC; convert it"),
         (b"P6\n9 9\n255\n" + bytes(243), "a file that begins with 'P6"),
@@ -132,21 +132,21 @@ HUGE_TEXT = chunk(b"iCCP", b"a\0\0" + zlib.compress(bytes(20_000_000)))
     ],
 )
 def test_hostile_files_are_refused(file: bytes, says: str) -> None:
-    """Before memory or time is spent on them."""
+    """They are refused before they use memory or time."""
     with pytest.raises(InvalidInput) as refused:
         ask(file)
     assert says in str(refused.value)
 
 
 def test_a_file_of_many_parts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As each part takes time, however short it is."""
-    monkeypatch.setattr(picture_files, "MOST_READS", 1000)
+    """Each part takes time, however short it is."""
+    monkeypatch.setattr(picture_files, "MAX_READS", 1000)
     with pytest.raises(InvalidInput, match="a file of too many parts"):
         ask(png(8, 8, *[chunk(b"tEXt", b"a\0b")] * 1000))
 
 
 def test_long_work_ends_where_nobody_waits() -> None:
-    """In the middle of a picture."""
+    """It ends in the middle of a picture."""
     values = np.empty(1, np.object_)
     values[0] = saved(picture(600, 600), "PNG", compress_level=0)
     asked = 0
@@ -173,13 +173,13 @@ def test_many_frames_are_not_looked_at() -> None:
     "exif", [b"", b"Exif\0\0", b"II*\0", b"MM\0*\0\0\0\x08\xff\xff", bytes(99)]
 )
 def test_broken_exif_turns_nothing(exif: bytes) -> None:
-    """And refuses nothing: it is not the picture."""
+    """The picture is neither turned nor refused, since EXIF is not the picture."""
     assert orientation_of(exif) == 1
     ask(saved(picture(20, 20), "PNG", exif=b"Exif\0\0" + exif))
 
 
 def test_pillow_opens_nothing_else() -> None:
-    """Its formats that run programs, or that nobody asked for, are not even known."""
+    """Its formats that run programs, or that were not requested, are not even known."""
     file = BytesIO()
     Image.new("RGB", (4, 4)).save(file, "PPM")
     with pytest.raises(InvalidInput, match="begins with"):

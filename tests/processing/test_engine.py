@@ -27,7 +27,7 @@ ROWS: Any = np.array([[0.5, -1.25, 3.0, 0.001], [1.0, 2.0, 3.0, 4.0]], np.float3
 
 
 class FloatsOfBytes:
-    """Each element is four floats as bytes. Waits while it is told to."""
+    """Each element is four floats as bytes. Waits while `gate` is closed."""
 
     def __init__(self, context: StepContext) -> None:
         self.spec = files_spec(context.name)
@@ -105,7 +105,7 @@ async def test_what_is_sent_is_prepared_and_what_is_answered_finished(
 
 
 async def test_one_whose_input_is_wrong_fails_alone(models: Path, folders: dict[str, Any]) -> None:
-    """Beside it, others get their answers."""
+    """Other requests in the same batch get their answers."""
     async with Runtime(models=models, **folders) as runtime:
         wrong = {"x": np.array([b"short", b"er"], np.object_)}
         answers = await asyncio.gather(
@@ -121,7 +121,7 @@ async def test_one_whose_input_is_wrong_fails_alone(models: Path, folders: dict[
 async def test_a_deadline_ends_the_wait_for_preparation(
     models: Path, folders: dict[str, Any]
 ) -> None:
-    """The caller is answered at once, and the work ends by itself; the next request is served."""
+    """The caller is answered at once, and the work ends later; the next request is served."""
     async with Runtime(models=models, **folders) as runtime:
         await runtime.infer("mlp", sent(ROWS))
         (step,) = made
@@ -164,7 +164,7 @@ def test_memory_for_prepared_inputs_is_bounded() -> None:
 
 
 async def test_what_does_not_fit_the_model_is_named(models: Path, folders: dict[str, Any]) -> None:
-    """The version is unavailable, and says which key of which file, and both numbers."""
+    """The version is unavailable, and its reason contains the file, the key and both numbers."""
     config = models / "mlp/config.yaml"
     config.write_text("outputs: {y: {labels: [a, b]}}\n")
     async with Runtime(models=models, **folders) as runtime:

@@ -49,7 +49,7 @@ def client(server: Cohort) -> Iterator[httpx.Client]:
 
 
 def means(file: bytes) -> Any:
-    """What the model gives, by numpy alone."""
+    """Return the model's outputs, computed by numpy alone."""
     resized = Image.open(BytesIO(file)).convert("RGB").resize((48, 32), Image.Resampling.BILINEAR)
     values = (np.asarray(resized) / 255 - [0.5, 0.4, 0.3]) / [0.2, 0.3, 0.4]
     return values.mean(axis=(0, 1)).tolist()
@@ -69,7 +69,7 @@ def ok(answer: httpx.Response) -> Any:
 )
 @pytest.mark.parametrize("media", ["image/jpeg", "application/octet-stream"])
 def test_the_body_is_a_picture(client: httpx.Client, path: str, media: str) -> None:
-    """Whole, with a media type of pictures or of any bytes."""
+    """The whole body is it, with a media type of pictures or of any bytes."""
     answer = client.post(path, content=JPEG, headers={"content-type": media})
     close(ok(answer)["prediction"], JPEG)
 
@@ -88,14 +88,14 @@ def test_the_parts_of_a_form_are_pictures(client: httpx.Client) -> None:
     [TEXT, [TEXT], TEXT["b64"], [TEXT["b64"]], f"data:image/jpeg;base64,{TEXT['b64']}"],
 )
 def test_base64_in_json_is_a_picture(client: httpx.Client, value: Any) -> None:
-    """As an object, alone or in a list; as a string; as a data: URL."""
+    """It may be an object, alone or in a list; a string; or a data: URL."""
     answer = ok(client.post("/predict", json={"model": "look", "inputs": {"image": value}}))
     close(answer["outputs"]["mean"], JPEG)
     close(ok(client.post("/models/look/predict", json={"input": value}))["prediction"], JPEG)
 
 
 def test_rows_of_different_length_in_json(client: httpx.Client) -> None:
-    """Two pictures of different size, in one list."""
+    """Two pictures of different size may be in one list."""
     two = [TEXT, {"b64": b64encode(PNG).decode()}]
     close(ok(client.post("/models/look/predict", json={"input": two}))["prediction"], JPEG, PNG)
     answer = ok(client.post("/v1/models/look:predict", json={"instances": two}))
@@ -125,7 +125,7 @@ def test_the_open_inference_protocol_shows_bytes(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize("raw", [False, True])
 def test_grpc_takes_the_bytes(server: Cohort, raw: bool) -> None:
-    """As typed contents and as raw ones."""
+    """Typed and raw contents are accepted."""
     request = messages.ModelInferRequest(model_name="look")
     tensor = request.inputs.add(name="image", datatype="BYTES", shape=[2])
     if raw:
@@ -148,7 +148,7 @@ def test_grpc_takes_the_bytes(server: Cohort, raw: bool) -> None:
 
 
 def test_the_body_of_invocations_is_a_picture(client: httpx.Client) -> None:
-    """With a media type of pictures."""
+    """Its media type is one of a picture."""
     answer = client.post(
         "/invocations?model=look", content=JPEG, headers={"content-type": "image/jpeg"}
     )
@@ -171,11 +171,11 @@ def test_the_body_of_invocations_is_a_picture(client: httpx.Client) -> None:
         ([TEXT, {"b64": b64encode(JPEG[:2000]).decode()}], "row 1: expected a picture"),
         (3, "image"),
         (None, "image"),
-        ([[TEXT]], "takes shape [N], got [1, 1]"),
+        ([[TEXT]], "must have shape [N], got [1, 1]"),
     ],
 )
 def test_what_is_no_picture_is_told(client: httpx.Client, value: Any, says: str) -> None:
-    """With the input, the row, what was wanted and what came."""
+    """The error has the input, the row, and the expected and received values."""
     answer = client.post("/models/look/predict", json={"input": value})
     assert answer.status_code == 400, answer.text
     assert says in answer.json()["error"], answer.json()["error"]
@@ -185,7 +185,7 @@ def test_a_model_of_one_picture_takes_one(client: httpx.Client) -> None:
     """Two are refused with both numbers."""
     answer = client.post("/models/one/predict", json={"input": [TEXT, TEXT]})
     assert answer.status_code == 400
-    assert "takes shape [1], got [2]" in answer.json()["error"]
+    assert "must have shape [1], got [2]" in answer.json()["error"]
 
 
 def test_the_document_says_that_files_are_taken(client: httpx.Client) -> None:

@@ -45,7 +45,7 @@ def resized(file: bytes, width: int, height: int) -> Any:
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"])
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 def test_every_format_gives_its_pixels(kind: str, mode: str) -> None:
-    """Scaled to 0 to 1, less mean, divided by std: with an error below 1/255."""
+    """They are scaled to 0 to 1, less mean, divided by std, with an error below 1/255."""
     file = saved(picture(90, 70, mode), kind)
     got = pixels(step_of(("N", 3, 24, 32), mean=MEAN, std=STD), file)
     wanted = ((resized(file, 32, 24) / 255 - MEAN) / STD).transpose(2, 0, 1)[None]
@@ -78,7 +78,7 @@ def test_the_middle_of_a_long_picture_is_made_alone() -> None:
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
 def test_a_photograph_is_looked_at_as_it_was_taken(kind: str, orientation: int) -> None:
-    """EXIF says how the camera was held."""
+    """EXIF contains the orientation of the camera."""
     exif = Image.Exif()
     exif[0x0112] = orientation
     sent: Any = exif if kind == "TIFF" else exif.tobytes()
@@ -90,7 +90,7 @@ def test_a_photograph_is_looked_at_as_it_was_taken(kind: str, orientation: int) 
 
 
 def test_alpha_palettes_and_inks_become_colours() -> None:
-    """As Pillow's convert("RGB") does; alpha is dropped, not laid on a background."""
+    """Pillow's convert("RGB") does so; alpha is dropped, not laid on a background."""
     photo = picture(60, 40)
     clear = photo.copy()
     clear.putalpha(Image.new("L", photo.size, 0))
@@ -115,7 +115,7 @@ def test_sixteen_bits_are_scaled(kind: str) -> None:
 
 
 def test_numbers_of_32_bits_are_refused() -> None:
-    """Nothing says what is white."""
+    """The file does not define which value is white."""
     file = saved(Image.fromarray(np.zeros((8, 8), np.float32)), "TIFF")
     with pytest.raises(InvalidInput, match=r"row 0: .* got one of 32 bits"):
         pixels(step_of(("N", 1, 8, 8)), file)
@@ -124,7 +124,7 @@ def test_numbers_of_32_bits_are_refused() -> None:
 @pytest.mark.parametrize("datatype", ["UINT8", "FP16", "FP32", "FP64"])
 @pytest.mark.parametrize("shape", [("N", 3, 8, 12), ("N", 8, 12, 3), ("N", 1, 8, 12), ("N", 8, 12)])
 def test_layout_and_channels_are_the_model_s(datatype: str, shape: Any) -> None:
-    """By its shape; whole numbers from 0 to 255 where it takes UINT8."""
+    """Its shape determines them; UINT8 inputs get whole numbers from 0 to 255."""
     image = picture(12, 8)
     got = pixels(step_of(shape, datatype), saved(image, "PNG"), saved(image, "BMP"))
     assert got.shape == (2, *shape[1:])
@@ -155,12 +155,17 @@ def test_channels_may_be_the_other_way_round() -> None:
     [
         (("N", 3, 224, 224), "FP32", {"size": (256, 256)}, r"size \[256, 256\] .* 256 is not 224"),
         (("N", 3, "h", "w"), "FP32", {}, r"image\.size: say \[height, width\]"),
-        (("N", "c", "h", "w"), "FP32", {"size": (8, 8)}, "say nchw or nhwc"),
-        (("N", 4, 8, 8), "FP32", {}, r"1 or 3 channels, and the model takes shape \[N, 4, 8, 8\]"),
-        (("N", 3, 8, 8), "FP32", {"channels": "grey"}, "gives 1 channels, and the model takes 3"),
-        (("N", 64), "FP32", {}, r"and the model takes \[N, 64\]"),
-        (("N", 3, 8, 8), "INT64", {}, "and the model takes INT64"),
-        (("N", 3, 8, 8), "UINT8", {"mean": (0.5,)}, "the model takes UINT8"),
+        (("N", "c", "h", "w"), "FP32", {"size": (8, 8)}, "set nchw or nhwc"),
+        (
+            ("N", 4, 8, 8),
+            "FP32",
+            {},
+            r"1 or 3 channels, but the model expects shape \[N, 4, 8, 8\]",
+        ),
+        (("N", 3, 8, 8), "FP32", {"channels": "grey"}, "gives 1 channels, but the model expects 3"),
+        (("N", 64), "FP32", {}, r"but the model expects \[N, 64\]"),
+        (("N", 3, 8, 8), "INT64", {}, "but the model expects INT64"),
+        (("N", 3, 8, 8), "UINT8", {"mean": (0.5,)}, "the model expects UINT8"),
         (("N", 3, 8, 8), "FP32", {"mean": (0.5, 0.5)}, "mean has 2 numbers, .* 3 channels"),
         (("N", 3, 8, 8), "FP32", {"std": (0.0,)}, "std > 0"),
         (("N", 3, 8, 8), "FP32", {"mean": (123.7, 116.3, 103.5)}, "has 123.7, .* divide .* by 255"),
@@ -177,14 +182,14 @@ def test_channels_may_be_the_other_way_round() -> None:
 def test_what_does_not_fit_the_model_is_told(
     shape: Any, datatype: str, config: dict[str, Any], says: str
 ) -> None:
-    """With what the config says, and what the model takes."""
+    """The error contains the config's key and the model's input."""
     with pytest.raises(LoadFailed, match=says) as told:
         step_of(shape, datatype, **config)
     assert str(told.value).startswith("inputs.image: image")
 
 
 def test_a_description_says_what_happens() -> None:
-    """In one sentence."""
+    """The description is one sentence."""
     step = step_of(("N", 3, 8, 12), resize="shorter_side_then_crop", mean=MEAN, std=STD)
     assert step.description == (
         "a picture (JPEG, PNG, WebP, GIF, BMP, TIFF): its shorter side becomes 12, and the middle "
@@ -199,7 +204,7 @@ def test_a_description_says_what_happens() -> None:
     [("UINT8", onnx.TensorProto.UINT8), ("FP16", onnx.TensorProto.FLOAT16)],
 )
 async def test_a_model_runs_on_them(tmp_path: Path, name: str, datatype: int) -> None:
-    """Several pictures of several sizes together, in ONNX Runtime."""
+    """Several pictures of several sizes run together, in ONNX Runtime."""
     model = channel_means(datatype=datatype)
     onnx_models.save(model, tmp_path / "models/look/1/model.onnx")
     (tmp_path / "models/look/config.yaml").write_text("inputs: {image: {image: {}}}\n")
@@ -215,7 +220,7 @@ async def test_a_model_runs_on_them(tmp_path: Path, name: str, datatype: int) ->
 
 
 async def test_a_config_that_does_not_fit_makes_it_unavailable(tmp_path: Path) -> None:
-    """With the file, the key and both numbers."""
+    """The reason has the file, the key and both numbers."""
     onnx_models.save(channel_means(), tmp_path / "models/look/1/model.onnx")
     config = tmp_path / "models/look/config.yaml"
     config.write_text("inputs: {image: {image: {size: [9, 48]}}}\n")

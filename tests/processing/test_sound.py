@@ -1,4 +1,4 @@
-"""Sound: what files become, and which are refused."""
+"""Sound: decoded files, and refused ones."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def prepare(step: SoundStep, *files: object) -> Any:
 
 @pytest.mark.parametrize(("kind", "encoding"), KINDS)
 def test_files_of_all_kinds_become_the_samples_that_were_written(kind: str, encoding: str) -> None:
-    """As libsndfile reads them; lossy ones within a hundredth of the tone's power."""
+    """They equal libsndfile's; lossy ones are within a hundredth of the tone's power."""
     file = file_of(TONE, kind, encoding)
     (made,) = prepare(step_for(), file)
     read, _ = soundfile.read(io.BytesIO(file), dtype="float32")
@@ -66,7 +66,7 @@ def test_files_of_all_kinds_become_the_samples_that_were_written(kind: str, enco
 
 
 def test_channels_become_their_mean() -> None:
-    """And a model that takes two gets two; a file with one is refused for it."""
+    """A model that takes two gets two; a file with one is refused for it."""
     both = np.stack([TONE, np.zeros_like(TONE)], axis=1)
     file = file_of(both, encoding="FLOAT")
     np.testing.assert_allclose(prepare(step_for(), file)[0], TONE / 2, atol=1e-7)
@@ -78,7 +78,7 @@ def test_channels_become_their_mean() -> None:
 
 @pytest.mark.parametrize("rate", [8_000, 11_025, 22_050, 44_100, 48_000])
 def test_another_rate_is_resampled(rate: int) -> None:
-    """To the bit as soxr does it at once, over several blocks."""
+    """Blocks give the same bits as one call of soxr."""
     samples = np.random.default_rng(0).uniform(-0.9, 0.9, 5 * rate + 3).astype(np.float32)
     wanted = soxr.resample(samples, rate, 16_000)
     (made,) = prepare(step_for(), file_of(samples, encoding="FLOAT", rate=rate))
@@ -97,7 +97,7 @@ def test_another_rate_is_resampled(rate: int) -> None:
     ],
 )
 def test_samples_fill_the_input_that_the_model_has(shape: Any, made: tuple[int, ...]) -> None:
-    """With or without an axis for rows or channels."""
+    """The input may have an axis for rows or channels."""
     assert prepare(step_for(shape), file_of(TONE)).shape == made
     step = step_for(shape, "FP16")
     array = prepare(step, *step.example)
@@ -107,7 +107,7 @@ def test_samples_fill_the_input_that_the_model_has(shape: Any, made: tuple[int, 
 
 @pytest.mark.parametrize("text", ["{}", "data:audio/wav;base64,{}"])
 def test_files_may_be_strings_of_base64(text: str) -> None:
-    """Alone, or as a data: URL. Any other string is refused, by its row."""
+    """They may be plain, or a data: URL. Any other string is refused, by its row."""
     step = step_for()
     file = file_of(TONE)
     sent = text.format(base64.b64encode(file).decode())
@@ -126,13 +126,13 @@ def test_sounds_of_different_length_are_not_padded() -> None:
 
 
 def test_a_length_that_the_model_does_not_take_is_refused() -> None:
-    """With both lengths, in samples and seconds."""
+    """The error has both lengths, in samples and seconds."""
     with pytest.raises(InvalidInput, match=r"expected 8000 samples .*\(0.5 s\), got 16000 .*\(1 s"):
         prepare(step_for(("N", 8_000)), file_of(TONE))
 
 
 def test_long_sound_is_refused_by_its_header() -> None:
-    """Also where it is small: seven minutes of silence are 50 KB of FLAC."""
+    """Small files are refused as well: seven minutes of silence are 50 KB of FLAC."""
     file = file_of(np.zeros(400 * 48_000, np.int16), "FLAC", rate=48_000)
     with pytest.raises(InvalidInput, match=r"at most 60 seconds \(max_seconds\), got 400"):
         prepare(step_for(max_seconds=60.0), file)
@@ -150,7 +150,7 @@ def test_a_wav_file_from_a_pipe_has_no_sizes() -> None:
 
 @pytest.mark.parametrize(("kind", "encoding"), KINDS)
 def test_a_file_that_was_cut_off_is_refused(kind: str, encoding: str) -> None:
-    """At any place: no answer is for half of a recording."""
+    """It is refused wherever it was cut: no answer is for half of a recording."""
     file = file_of(TONE, kind, encoding)
     generator = random.Random(1)
     for _ in range(40):
@@ -192,7 +192,7 @@ def test_a_damaged_file_is_refused_or_decoded(kind: str, encoding: str) -> None:
     ],
 )  # fmt: skip
 def test_what_is_not_sound_is_refused(file: bytes) -> None:
-    """With the kinds that are taken. libsndfile's many other formats are never tried."""
+    """The error lists the accepted kinds. libsndfile's many other formats are never tried."""
     with pytest.raises(InvalidInput, match=r"expected a sound file \(WAV, FLAC, OGG or MP3\): "):
         prepare(step_for(), file)
 
@@ -206,7 +206,7 @@ def test_samples_that_are_not_numbers_are_refused() -> None:
 
 
 def test_a_header_of_flac_that_lies_is_held_against_the_samples() -> None:
-    """More samples than it says are not decoded, and fewer are refused."""
+    """Samples beyond the header's number are not decoded, and fewer are refused."""
     file = bytearray(file_of(TONE, "FLAC"))
     (low,) = struct.unpack(">I", file[22:26])
     assert low == 16_000
@@ -218,15 +218,15 @@ def test_a_header_of_flac_that_lies_is_held_against_the_samples() -> None:
 @pytest.mark.parametrize(
     ("shape", "datatype", "config", "why"),
     [
-        (("N", 3, "s"), "FP32", {}, r"channels: 1, and the model takes 3"),
+        (("N", 3, "s"), "FP32", {}, r"channels: 1, but the model expects 3"),
         (("N", "s"), "FP32", {"channels": 2}, r"channels: 2 fills \[N, 2, samples\]"),
-        (("N", "s"), "INT64", {}, "floats, and the model takes INT64"),
-        (("N", 99_999), "FP32", {"max_seconds": 2.0}, "99999 samples, and max_seconds: 2"),
+        (("N", "s"), "INT64", {}, "floats, but the model expects INT64"),
+        (("N", 99_999), "FP32", {"max_seconds": 2.0}, "99999 samples, but max_seconds: 2"),
     ],
 )
 def test_what_does_not_fit_the_model_says_both_numbers(
     shape: Any, datatype: str, config: dict[str, Any], why: str
 ) -> None:
-    """At load, with the key."""
+    """The load fails, and the error has the key."""
     with pytest.raises(LoadFailed, match=rf"inputs\.x: .*{why}"):
         step_for(shape, datatype, **config)

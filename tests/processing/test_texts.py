@@ -18,7 +18,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from cohort import Runtime
 from cohort.errors import InvalidInput, NotReady
 from cohort.processing.patterns import is_explosive
-from cohort.processing.tokenizing import MOST_CHARACTERS, TextTokenizer, open_tokenizer
+from cohort.processing.tokenizing import MAX_CHARACTERS, TextTokenizer, open_tokenizer
 from tests import text_models
 
 CONFIG = "inputs: {text: {tokenizer: tokenizer.json, max_length: 8}}\n"
@@ -27,7 +27,7 @@ TEXTS = ["good", "the very very bad films", "", "漢字 🙂", "very " * 20]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Of the model "mood"."""
+    """The folder of the model "mood"."""
     yield tmp_path / "models/mood"
     structlog.reset_defaults()
 
@@ -38,7 +38,7 @@ def texts(*values: Any) -> dict[str, Any]:
 
 
 async def ask(folder: Path, *requests: dict[str, Any]) -> list[Any]:
-    """The logits of each request, or its error; the server's own where it is not ready."""
+    """Return the logits of each request, or its error; the server's own where it is not ready."""
     state = folder.parent.parent
     async with Runtime(models=folder.parent, state=state / "s", cache=state / "c") as runtime:
         answers = await asyncio.gather(
@@ -48,7 +48,7 @@ async def ask(folder: Path, *requests: dict[str, Any]) -> list[Any]:
 
 
 def expected(path: Path, values: list[str], *, most: int = 8) -> Any:
-    """What the model gives for ids without any padding, text by text."""
+    """Return the model's outputs for ids without any padding, text by text."""
     tokenizer = text_models.wordpiece()
     tokenizer.enable_truncation(most)
     session = onnxruntime.InferenceSession(str(path))
@@ -74,16 +74,16 @@ async def test_without_a_mask_texts_of_one_request_have_as_many_ids(folder: Path
     even, uneven = await ask(folder, texts("good", "bad"), texts("good", "very bad"))
     np.testing.assert_allclose(even, expected(path, ["good", "bad"]), rtol=1e-5)
     assert isinstance(uneven, InvalidInput)
-    assert "3 in row 0 and 4 in row 1" in str(uneven)
+    assert "rows 0 and 1 have 3 and 4 ids" in str(uneven)
 
 
 async def test_a_mask_that_the_model_does_not_heed_is_found_out(folder: Path) -> None:
-    """What it does with padding is tried at load: its input alone says nothing."""
+    """Padding is tried at load: having a mask input proves nothing."""
     model = text_models.classifier()
     next(node for node in model.graph.node if node.op_type == "Mul").op_type = "Add"
     text_models.save(folder, CONFIG, model)
     (uneven,) = await ask(folder, texts("good", "very bad"))
-    assert "answers change with padding" in str(uneven)
+    assert "padding changes this model's answers" in str(uneven)
 
 
 async def test_a_model_of_one_length_gets_that(folder: Path) -> None:
@@ -98,11 +98,11 @@ async def test_a_model_of_one_length_gets_that(folder: Path) -> None:
     (folder / "config.yaml").write_text(CONFIG)
     (refused,) = await ask(folder, texts("good"))
     assert isinstance(refused, NotReady)
-    assert "mood/config.yaml: inputs.text: max_length is 8, and the model takes 6" in str(refused)
+    assert "mood/config.yaml: inputs.text: max_length is 8, but the model expects 6" in str(refused)
 
 
 async def test_pairs_have_types(folder: Path) -> None:
-    """Each row is two texts; what is behind the first [SEP] is of the other type."""
+    """Each row is two texts; tokens after the first [SEP] are of the other type."""
     config = "inputs: {text: {tokenizer: tokenizer.json, pairs: true}}\n"
     text_models.save(folder, config, text_models.classifier(types=True))
     both, wrong = await ask(
@@ -114,7 +114,7 @@ async def test_pairs_have_types(folder: Path) -> None:
     feeds["token_type_ids"] = one.type_ids
     (logits,) = session.run(None, {name: np.array([ids], np.int64) for name, ids in feeds.items()})
     np.testing.assert_allclose(both[:1], logits, rtol=1e-5)
-    assert "takes shape [N, 2]" in str(wrong)
+    assert "must have shape [N, 2]" in str(wrong)
 
 
 RECORDED: Any = json.loads(Path(__file__).with_name("recorded_ids.json").read_text("utf-8"))
@@ -123,7 +123,7 @@ RECORDED: Any = json.loads(Path(__file__).with_name("recorded_ids.json").read_te
 
 @pytest.mark.parametrize("kind", RECORDED["kinds"])
 def test_ids_are_those_that_transformers_makes(tmp_path: Path, kind: str) -> None:
-    """With WordPiece, BPE and Unigram, as they were recorded; the converters' tests try 2,000."""
+    """WordPiece, BPE and Unigram give the recorded ids; the converters' tests try 2,000."""
     recorded = RECORDED["kinds"][kind]
     (tmp_path / "tokenizer.json").write_text(json.dumps(recorded["tokenizer"]))
     opened = TextTokenizer(open_tokenizer(tmp_path / "tokenizer.json"), None)
@@ -133,7 +133,7 @@ def test_ids_are_those_that_transformers_makes(tmp_path: Path, kind: str) -> Non
 
 @pytest.mark.parametrize("most", [5, 6, 7, 12, 40])
 def test_pairs_are_cut_as_the_library_does(tmp_path: Path, most: int) -> None:
-    """The longer one first; two texts of 100 KB take no longer than alone."""
+    """The longer one is cut first; two texts of 100 KB take no longer than alone."""
     text_models.wordpiece().save(str(tmp_path / "tokenizer.json"))
     opened = TextTokenizer(open_tokenizer(tmp_path / "tokenizer.json"), most, pairs=True)
     own = text_models.wordpiece()
@@ -152,7 +152,7 @@ def test_pairs_are_cut_as_the_library_does(tmp_path: Path, most: int) -> None:
 
 
 async def test_an_example_is_what_callers_send(folder: Path) -> None:
-    """It is run at load, and stands where examples are shown."""
+    """It is run at load, and appears where examples are shown."""
     text_models.save(folder, CONFIG + 'example: {text: ["very good", "bad"]}\n')
     state = folder.parent.parent
     async with Runtime(models=folder.parent, state=state / "s", cache=state / "c") as runtime:
@@ -163,7 +163,7 @@ async def test_an_example_is_what_callers_send(folder: Path) -> None:
         assert engine.example["text"].tolist() == ["very good", "bad"]
     (folder / "config.yaml").write_text(CONFIG + "example: {text: [[good, bad]]}\n")
     (refused,) = await ask(folder, texts("good"))
-    assert "the example of config.yaml: input 'text' takes shape [N]" in str(refused)
+    assert "the example of config.yaml: input 'text' must have shape [N]" in str(refused)
 
 
 @pytest.mark.parametrize(
@@ -187,13 +187,13 @@ async def test_another_models_tokenizer_is_found_out(folder: Path) -> None:
     """It has more ids than the model's table has entries."""
     text_models.save(folder, CONFIG, text_models.classifier(words=10))
     (refused,) = await ask(folder, texts("good"))
-    assert "tokenizer.json has 14 ids, and the model's table for input_ids 10" in str(refused)
+    assert "tokenizer.json has 14 ids, but the model's table for input_ids has 10" in str(refused)
 
 
 async def test_texts_that_are_too_long_or_no_text_are_refused(folder: Path) -> None:
-    """Before any work, with the row; others are answered."""
+    """They are refused before any work, with the row; others are answered."""
     path = text_models.save(folder, CONFIG)
-    long = "good " * (MOST_CHARACTERS // 5 + 2)
+    long = "good " * (MAX_CHARACTERS // 5 + 2)
     raw = np.array([b"good", b"\xff\xfe\xfd\xfc"], "V4")
     fine, too_long, not_text, hundred = await ask(
         folder, texts("good"), texts("bad", long), {"text": raw}, texts("bad " * 25_600)
@@ -208,11 +208,11 @@ async def test_texts_that_are_too_long_or_no_text_are_refused(folder: Path) -> N
     "text", ["", "{}", "[]", "null", '{"model": {"type": "BPE"}}', "\x00\xff", "[" * 100_000]
 )
 async def test_a_file_that_is_no_tokenizer_is_named(folder: Path, text: str) -> None:
-    """Whatever is in it: the version is unavailable, and says so."""
+    """The version is unavailable for any wrong content, and names the file."""
     text_models.save(folder, CONFIG)
     (folder / "1/tokenizer.json").write_text(text)
     (refused,) = await ask(folder, texts("good"))
-    assert "tokenizer.json is no tokenizer.json that the library reads" in str(refused)
+    assert "tokenizer.json is not a tokenizer.json that the library can read" in str(refused)
 
 
 def _of(pattern: str | None = None, normalizer: Any = None, model: Any = None) -> Tokenizer:
@@ -239,21 +239,21 @@ def _of(pattern: str | None = None, normalizer: Any = None, model: Any = None) -
 async def test_a_tokenizer_that_explodes_is_refused(
     folder: Path, tokenizer: Tokenizer, said: str
 ) -> None:
-    """In time or in memory: at load, before any caller meets it."""
+    """The load fails on time or memory, before any caller meets it."""
     text_models.save(folder, CONFIG, tokenizer=tokenizer)
     (refused,) = await ask(folder, texts("good"))
     assert said in str(refused)
 
 
 def test_a_slow_tokenizer_takes_shorter_texts(tmp_path: Path) -> None:
-    """As many characters as take a second."""
+    """The limit is the number of characters that take a second."""
     vocabulary = {"[UNK]": 0, "a": 1, "##a": 2}
     slow = _of(
         model=models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=10**9)
     )
     slow.save(str(tmp_path / "tokenizer.json"))
     opened = TextTokenizer(open_tokenizer(tmp_path / "tokenizer.json"), 8)
-    assert opened.most_characters < MOST_CHARACTERS / 8
+    assert opened.most_characters < MAX_CHARACTERS / 8
     opened.encode(["a" * opened.most_characters], lambda: None)
 
 
@@ -275,5 +275,5 @@ def test_a_slow_tokenizer_takes_shorter_texts(tmp_path: Path) -> None:
 def test_patterns_that_explode_are_told_from_those_of_known_tokenizers(
     pattern: str, explosive: bool
 ) -> None:
-    """A group that repeats with repetitions or alternatives in it."""
+    """They have a repeated group that contains repetitions or alternatives."""
     assert is_explosive(pattern) == explosive

@@ -1,4 +1,4 @@
-"""What follows from whether callers get the bits that they get alone."""
+"""Effects of the promise that callers get the bits that they get alone."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_lone_row_runs_as_two_where_the_bits_are_promised() -> None:
 
 
 def test_batching_is_off_where_no_number_of_rows_helps() -> None:
-    """With the node; and until it is known."""
+    """The reason names the node; batching is also off until the result is known."""
     found = exact_profile(MEASURED, Exactness(0, "Log 'log' rounds"), EXACT)
     assert (found.max_batch_size, found.reason) == (
         1,
@@ -58,7 +58,7 @@ def test_lone_rows_run_as_two_before_it_is_known_and_where_batches_are_no_faster
     """Their bits are those of a longer run in any case, as those of later answers may be."""
     before = exact_profile(MEASURED, None, EXACT)
     assert (before.max_batch_size, before.reason, before.filled_rows) == (1, MEASURING, 2)
-    slow = replace(MEASURED, max_batch_size=1, reason="larger batches are no faster here")
+    slow = replace(MEASURED, max_batch_size=1, reason="larger batches are not faster here")
     assert exact_profile(slow, ROUNDS, EXACT).filled_rows == 2
     assert exact_profile(slow, Exactness(1), EXACT).filled_rows == 0
     assert exact_profile(slow, Exactness(0, "Log"), EXACT).reason == slow.reason
@@ -67,7 +67,7 @@ def test_lone_rows_run_as_two_before_it_is_known_and_where_batches_are_no_faster
 
 
 def test_rows_that_influence_each_other_are_never_filled_up(tmp_path: Path) -> None:
-    """By the graph, or by what served requests have shown."""
+    """The graph or the served requests can prove the influence."""
     path = onnx_models.save(onnx_models.normalized_over_rows(), tmp_path / "m/1/model.onnx")
     opener = Opener(path)
     session = opener.open()
@@ -138,7 +138,7 @@ def test_a_model_without_a_proof_keeps_no_promise() -> None:
 
 
 def test_what_was_tried_is_kept_with_the_profile(tmp_path: Path) -> None:
-    """It is not tried again after a restart, and a promise is a profile of its own."""
+    """It is not tried again after a restart, and a promise has a separate profile."""
     path = onnx_models.save(ROUNDINGS["sums"].model(), tmp_path / "m/1/model.onnx")
     store, opener = Store(tmp_path / "cache"), Opener(path)
     session = opener.open()
@@ -148,7 +148,7 @@ def test_what_was_tried_is_kept_with_the_profile(tmp_path: Path) -> None:
     plain = profile_model(opener, session, trial, PLAIN, store)
     session.close()
     assert first.exactness is not None
-    assert first.exactness.least_rows in (1, 2)  # 1: larger batches are no faster here
+    assert first.exactness.least_rows in (1, 2)  # 1: larger batches are not faster here
     assert (again.kept, again.exactness, again.profile.least_rows) == (
         True,
         first.exactness,

@@ -37,14 +37,14 @@ INFLUENCED = "rows influence each other: output 'y0' of a row changes"
 def said_of(
     model: Model, spec: TensorSpec, outputs: int = 1, tables: Mapping[str, int] | None = None
 ) -> str:
-    """What is said of a model with this input."""
+    """Return the reason found for a model with this input."""
     specs = [TensorSpec(f"y{number}", "FP32", (None,)) for number in range(outputs)]
     trial = Trial([spec], 4, tables=tables or {})
     return influence(model, trial.requests(ROWS), specs)
 
 
 def numbers(feeds: Arrays) -> NDArray[np.float32]:
-    """The input as floats."""
+    """Return the input as floats."""
     return feeds["x"].astype(np.float32)
 
 
@@ -62,7 +62,7 @@ def boxes_beside_scores(feeds: Arrays) -> list[Array]:
 
 
 def padded_texts(feeds: Arrays) -> list[Array]:
-    """The words of texts, as many as the longest one has."""
+    """Return the words of texts, as many as the longest one has."""
     words = [str(text).split() for text in feeds["x"]]
     longest = max(map(len, words))
     return [np.array([each + [""] * (longest - len(each)) for each in words], object)]
@@ -94,24 +94,24 @@ def stopped_together(feeds: Arrays) -> list[Array]:
     ],
 )
 def test_rows_that_influence_each_other_show(model: Model, spec: TensorSpec) -> None:
-    """By values of every size, places in a whole table, and texts of different lengths."""
+    """Values of every size, places in a whole table, and texts of different lengths show it."""
     assert said_of(model, spec, tables={"x": 1000} if spec is IDS else None) == INFLUENCED
 
 
 def test_a_result_that_differs_each_time_is_not_called_influence() -> None:
-    """The same request, twice alone."""
+    """The same request is run twice alone."""
     said = said_of(lambda feeds: [numbers(feeds) + np.float32(next(NUMBER))], FLOATS)
     assert said == "it gives another result each time: output 'y0' of a row changes"
 
 
 def test_rows_that_are_counted_wrongly_show() -> None:
-    """As where a row of an output belongs to no row of the inputs."""
+    """A row of an output may belong to no row of the inputs."""
     said = said_of(lambda feeds: [numbers(feeds).reshape(-1)], FLOATS)
     assert said == "output 'y0' has shape [32] for 8 rows of input"
 
 
 def test_rounding_is_no_influence() -> None:
-    """Nor is what is left of large numbers where they cancel out."""
+    """The rest of large numbers that cancel out is not influence either."""
 
     def rounded(feeds: Arrays) -> list[Array]:
         x = numbers(feeds)
@@ -123,7 +123,7 @@ def test_rounding_is_no_influence() -> None:
 
 
 def test_a_run_of_another_size_may_round_in_another_way() -> None:
-    """As kernels do, and quantization after them: by the place in a run, whatever is beside it."""
+    """Kernels and quantization round by the place in a run, whatever the other rows are."""
 
     def by_place(feeds: Arrays) -> list[Array]:
         x = numbers(feeds)
@@ -135,7 +135,7 @@ def test_a_run_of_another_size_may_round_in_another_way() -> None:
 
 
 def test_the_number_of_rows_may_not_count() -> None:
-    """Though what the others hold makes no difference."""
+    """It must not count even if the contents of other rows make no difference."""
     said = said_of(lambda feeds: [numbers(feeds) * np.float32(len(feeds["x"]))], FLOATS)
     assert said == "a run of 8 rows gives other results: output 'y0' of a row changes"
 
@@ -155,7 +155,7 @@ def one_more_in_larger_runs(feeds: Arrays) -> list[Array]:
 
 @pytest.mark.parametrize("model", [score_by_count, one_more_in_larger_runs])
 def test_how_much_the_number_of_rows_may_change_depends_on_the_proof(model: Model) -> None:
-    """A proven one rounds once more; of any other, a score beside pixels may have been seen."""
+    """A proven one rounds once more; in another, a score may depend on other rows' pixels."""
     request: Arrays = {"x": np.ones((1, 4))}
     together = model({"x": np.ones((8, 4))})[0][3:4]
     sample = Sample(request, [together], 3, 8)
@@ -166,7 +166,7 @@ def test_how_much_the_number_of_rows_may_change_depends_on_the_proof(model: Mode
 
 
 def test_requests_that_the_model_refuses_do_not_count() -> None:
-    """What is left is compared all the same; with nothing left, nothing is said."""
+    """The others are still compared; if no request is left, there is no finding."""
 
     def only_bits(feeds: Arrays) -> list[Array]:
         x = numbers(feeds)
@@ -182,7 +182,7 @@ def test_requests_that_the_model_refuses_do_not_count() -> None:
 
 
 def test_examples_are_tried_first_beside_others_of_their_shapes() -> None:
-    """Of any number of rows: what generated values do not show, real ones may."""
+    """With any number of rows, real values may show more than generated ones."""
     spec = TensorSpec("x", "INT64", ("N", "L"))
     example: Arrays = {"x": np.full((3, 7), 5000)}
     trial = Trial([spec], 4, examples=[example])
@@ -197,7 +197,7 @@ def test_examples_are_tried_first_beside_others_of_their_shapes() -> None:
 
 @given(rows=st.integers(2, 10))
 def test_no_two_requests_are_alike(rows: int) -> None:
-    """Of whatever datatype."""
+    """This holds for every datatype."""
     for spec in (FLOATS, BYTES, IDS, TensorSpec("x", "FP16", ("N", 3, 5)), TEXT):
         requests = Trial([spec], 4).requests(rows)
         assert len(requests) == rows
@@ -218,7 +218,7 @@ def test_requests_are_joined_as_they_are_when_served() -> None:
 
 
 def test_what_contradicts_a_proof_is_an_error_with_its_requests(tmp_path: Path) -> None:
-    """In the log, and in a file that is read without a pickle: it is a bug of the proof."""
+    """It is a bug of the proof: it is logged, and saved to a file readable without pickle."""
     proven = RowVerdict(RowKind.PROVEN)
     trial = Trial([FLOATS], 4)
     profile = measure_profile(
@@ -243,7 +243,7 @@ def test_what_contradicts_a_proof_is_an_error_with_its_requests(tmp_path: Path) 
 
 
 def test_an_unknown_models_influence_contradicts_nothing() -> None:
-    """Nor does a run that fails."""
+    """A run that fails does not contradict a proof either."""
     unknown, proven = RowVerdict(RowKind.UNKNOWN), RowVerdict(RowKind.PROVEN)
 
     def fails_together(feeds: Arrays) -> list[Array]:

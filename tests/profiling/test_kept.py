@@ -1,4 +1,4 @@
-"""What may be read from a kept profile's file: what makes sense, and nothing else."""
+"""Reading a kept profile's file: only plausible content is accepted."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ KEPT = KeptProfile(
 
 
 def content(**changed: Any) -> dict[str, Any]:
-    """The content of a good file, but for what is `changed`."""
+    """Return the content of a good file, except for the fields in `changed`."""
     plain: dict[str, Any] = json.loads(json.dumps(asdict(KEPT)))
     return {**plain, **changed}
 
 
 def test_what_was_written_is_read() -> None:
-    """With the seconds in the order of the rows."""
+    """The seconds are in the order of the rows."""
     assert read_kept(content(), POLICY) == KEPT
     seconds = {"4": 0.0019, "1": 0.001, "2": 0.0012}
     assert list(read_kept(content(seconds=seconds), POLICY).seconds) == [1, 2, 4]
@@ -81,7 +81,7 @@ def test_what_was_written_is_read() -> None:
     ],
 )
 def test_what_cannot_be_is_refused(changed: dict[str, Any]) -> None:
-    """With a sentence that fits on a line."""
+    """The sentence fits on a line."""
     with pytest.raises(ValueError, match=r"^[^\n]{5,300}$"):
         read_kept(content(**changed), POLICY)
 
@@ -171,7 +171,7 @@ def put_pipe(path: Path) -> None:
 def test_file_that_is_none_of_ours_is_said_in_one_line(
     tmp_path: Path, put: Callable[[Path], object]
 ) -> None:
-    """Of any size, of a later release, a pipe that nobody writes to, a folder."""
+    """The file is too large, of a later release, a pipe without a writer, or a folder."""
     store = Store(tmp_path)
     store.write(KEY, KEPT)
     put(store._path(KEY))

@@ -1,4 +1,4 @@
-"""What is found out about a model at load."""
+"""Measurements of a model at load."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def profiled(
 
 
 def unranked() -> onnx.ModelProto:
-    """A model whose file says no shape of its input."""
+    """Return a model whose file declares no shape of its input."""
     made = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["": 20]> any (float x) => (float y) { y = Relu(x) }'
     )
@@ -79,7 +79,7 @@ def unranked() -> onnx.ModelProto:
         (onnx_models.rows_sum, "ReduceSum"),
         (onnx_models.fixed_rows, "fixed first dimension"),
         (onnx_models.scalar, "has no rows"),
-        (unranked, "the file does not say how many dimensions input 'x' has"),
+        (unranked, "the file does not declare the number of dimensions of input 'x'"),
         (onnx_models.no_inputs, "it has no inputs"),
         (onnx_models.sequence, "not a tensor"),
     ],
@@ -87,7 +87,7 @@ def unranked() -> onnx.ModelProto:
 def test_a_model_that_cannot_batch_is_found_out(
     tmp_path: Path, build: Callable[[], onnx.ModelProto], says: str
 ) -> None:
-    """Its requests run one by one, and the profile says why."""
+    """Its requests run one by one, and the profile contains the reason."""
     found_out = tried(build(), tmp_path)
     assert found_out.max_batch_size == 1
     assert says in found_out.reason
@@ -100,14 +100,14 @@ def test_a_model_that_cannot_batch_is_found_out(
 def test_rows_that_do_not_influence_each_other_may_batch(
     tmp_path: Path, build: Callable[[], onnx.ModelProto]
 ) -> None:
-    """Whatever their datatypes and lengths; what is chosen is then a matter of speed."""
+    """This holds for all datatypes and lengths; the choice is then a matter of speed."""
     found_out = tried(build(), tmp_path)
-    assert found_out.reason in ("", "larger batches are no faster here")
+    assert found_out.reason in ("", "larger batches are not faster here")
     assert found_out.seconds[1] > 0
 
 
 def test_trust_is_the_operators_word_for_what_is_not_proven(tmp_path: Path) -> None:
-    """Where a node combines rows, only `refuted` is; and outputs must still follow the rows."""
+    """A node that combines rows is `refuted` only; and outputs must still follow the rows."""
     mixing, trusting = onnx_models.normalized_over_rows(), BatchPolicy(trust=True)
     assert "trust: refuted" in tried(mixing, tmp_path, trusting).reason
     refuted = BatchPolicy(trust="refuted")
@@ -130,7 +130,7 @@ def test_trust_does_not_join_rows_that_may_be_along_another_axis() -> None:
 
 
 def test_max_batch_size_1_turns_batching_off(tmp_path: Path) -> None:
-    """And only single rows are timed."""
+    """Only single rows are timed."""
     found_out = tried(onnx_models.mlp(), tmp_path, BatchPolicy(max_batch_size=1))
     assert (found_out.max_batch_size, list(found_out.seconds)) == (1, [1])
     assert found_out.reason == "max_batch_size is 1"
@@ -161,7 +161,7 @@ def test_open_dimensions_are_filled_with_a_length_the_model_takes() -> None:
 
 
 def test_inputs_like_an_example_are_tried_first() -> None:
-    """With its sizes, other rows, and what it has for inputs without rows."""
+    """They have its sizes, other rows, and its values for inputs without rows."""
 
     def only_of_one_size(feeds: Arrays) -> Outputs:
         if feeds["x"].shape[1:] != (7,) or feeds["rate"] != 16:
@@ -179,7 +179,7 @@ def test_inputs_like_an_example_are_tried_first() -> None:
 
 
 def test_requests_of_proven_kinds_are_joined_and_no_others() -> None:
-    """Along axis 0, too; values of shared inputs are those of the proof, to the bit."""
+    """They are joined along axis 0 as well; shared inputs equal those of the proof, bit by bit."""
     inputs = [TensorSpec("x", "FP32", ("N", "T")), TensorSpec("gain", "FP32", ())]
     kind = RequestKind({"x": (1, 4), "gain": ()}, {"gain": (float(np.float32(0.1)),)})
     proof = RowVerdict(
@@ -204,7 +204,7 @@ def test_requests_of_proven_kinds_are_joined_and_no_others() -> None:
 
 
 def test_requests_are_joined_where_their_rows_are_proven_to_be() -> None:
-    """As in a network that takes time first, or where a row has several entries of an output."""
+    """A network may take time first, or a row may have several entries of an output."""
     inputs = [TensorSpec("x", "FP32", ("T", "N")), TensorSpec("m", "FP32", ("N", "T"))]
     outputs = [TensorSpec("y", "FP32", (None,))]
     proof = RowVerdict(
@@ -220,7 +220,7 @@ def test_requests_are_joined_where_their_rows_are_proven_to_be() -> None:
 
 
 def test_inputs_are_made_with_their_rows_where_they_are() -> None:
-    """Each request has one row of them, and all of what is the same for every row."""
+    """Each request has one row of them, and all values that are the same for every row."""
     specs = [
         TensorSpec("steps", "FP32", ("T", "N", 2)),
         TensorSpec("state", "FP32", (2, "N", 3)),
@@ -285,7 +285,7 @@ def test_enough_work_for_a_run_is_that_of_the_chosen_rows(
 
 
 def test_elements_of_a_row_are_counted_where_rows_may_be_longer(tmp_path: Path) -> None:
-    """By more elements, or longer strings; with neither, there is no need of them."""
+    """Rows may have more elements, or longer strings; otherwise nothing is counted."""
     assert tried(onnx_models.mlp(), tmp_path).row_elements == 0
     assert tried(onnx_models.variable_length(), tmp_path).row_elements == 16
     assert tried(onnx_models.strings(), tmp_path).row_elements == 1
@@ -323,7 +323,7 @@ class SlowToChange:
 
 
 def test_where_a_change_of_rows_is_slow_runs_are_filled_up() -> None:
-    """To the chosen rows, as long as that takes less; and estimates are of what is then run."""
+    """Runs are filled up to the chosen rows if that is faster; estimates are for filled runs."""
     found = SlowToChange(0.1).profile()
     assert found.change_seconds == pytest.approx(0.1)
     assert found.max_batch_size == found.filled_rows == 32
@@ -332,7 +332,7 @@ def test_where_a_change_of_rows_is_slow_runs_are_filled_up() -> None:
 
 
 def test_where_filling_up_takes_longer_runs_are_left_as_they_are() -> None:
-    """What fills up a run of one row is 31 of them, 3.1 ms."""
+    """Filling up a run of one row adds 31 rows, 3.1 ms."""
     assert SlowToChange(0.0032).profile().filled_rows == 32
     found = SlowToChange(0.003).profile()
     assert found.change_seconds == pytest.approx(0.003)
@@ -341,7 +341,7 @@ def test_where_filling_up_takes_longer_runs_are_left_as_they_are() -> None:
 
 
 def test_a_run_of_one_row_is_never_filled_up_to_one_nor_for_nothing() -> None:
-    """Although more rows may have been faster by chance, or nothing is batched."""
+    """More rows may have been faster by chance, or nothing is batched."""
     assert Profile({1: 0.2, 8: 0.1}, 8).filled_rows == 0
     assert Profile({1: 0.2}, 1, "why", change_seconds=0.1).filled_rows == 0
 
@@ -364,7 +364,7 @@ def test_a_change_counts_that_is_slow_each_time() -> None:
 
 
 def test_changes_that_nobody_notices_are_timed_once() -> None:
-    """Less than a millisecond; as on all devices that do not prepare anew."""
+    """They take less than a millisecond, as on all devices that do not prepare again."""
     quick, careful = SlowToChange(0.0), SlowToChange(0.0009)
     assert quick.profile().change_seconds == careful.profile().change_seconds == 0
     unasked = SlowToChange(0.1)
@@ -382,12 +382,12 @@ def test_changes_that_nobody_notices_are_timed_once() -> None:
     ],
 )
 def test_runs_that_cannot_be_filled_up_are_not(policy: BatchPolicy, spec: TensorSpec) -> None:
-    """Where rows matter to each other, are all alike, differ in length, or run one by one."""
+    """Rows may influence each other, be all alike, differ in length, or run one by one."""
     assert SlowToChange(0.1).profile(policy, spec).filled_rows == 0
 
 
 def test_a_device_that_fails_while_changes_are_timed_is_profiled_all_the_same() -> None:
-    """As if a change cost nothing."""
+    """A change then counts as free."""
     device = SlowToChange(0.1, failing=8)
     found = device.profile()
     assert (found.change_seconds, found.filled_rows) == (0, 0)
@@ -413,7 +413,7 @@ def test_until_changes_were_timed_requests_run_one_by_one() -> None:
 
 @given(largest=st.integers(1, 5000))
 def test_sizes_double_and_end_at_the_largest(largest: int) -> None:
-    """1, 2, 4, … and the largest, ascending, none twice."""
+    """They are 1, 2, 4, … and the largest, ascending, without repetition."""
     sizes = list(sizes_up_to(largest))
     assert sizes[0] == 1
     assert sizes[-1] == largest
@@ -442,7 +442,7 @@ def test_padding_that_leaves_the_answers_alone_is_kept(tmp_path: Path) -> None:
 
 
 def test_padding_that_changes_the_answers_is_refused() -> None:
-    """A mean over the whole length counts the padding: the plan is dropped, and says why."""
+    """A mean over the whole length counts the padding: the plan is dropped, with its reason."""
 
     def mean(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
         return [feeds["x"].mean(axis=1)]
@@ -455,7 +455,7 @@ def test_padding_that_changes_the_answers_is_refused() -> None:
 
 
 def test_padding_a_model_cannot_run_is_refused() -> None:
-    """A model that takes one length only says so itself."""
+    """A model that accepts one length only refuses the others itself."""
 
     def only_5(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
         if feeds["x"].shape[1] != 5:
@@ -483,7 +483,7 @@ def test_inputs_too_large_to_make_up_are_not_made() -> None:
 
 @pytest.mark.parametrize("datatype", ["INT4", "UINT2"])
 def test_small_whole_numbers_are_made_up_as_others_are(datatype: str) -> None:
-    """They are 0 or 1, too: most whole numbers are indices or masks."""
+    """They are also 0 or 1: most whole numbers are indices or masks."""
     made = synthetic_inputs([TensorSpec("x", datatype, ("N", 50))], 2, 16)["x"]
     assert set(made.astype(int).ravel().tolist()) == {0, 1}
 
@@ -496,7 +496,7 @@ def test_model_that_takes_a_sequence_is_not_tried() -> None:
 
 
 class Clocked:
-    """Runs on a clock of their own, until their time is over."""
+    """Runs on a simulated clock, until their time has ended."""
 
     def __init__(self, runs: int, seconds: float, model: Callable[[Array], Array]) -> None:
         self.now, self._left, self._seconds, self._model = 0.0, runs, seconds, model
@@ -541,7 +541,7 @@ def test_a_run_longer_than_the_latency_budget_is_not_tried_with_more_rows() -> N
 
 
 def test_brief_runs_end_in_time(tmp_path: Path) -> None:
-    """Before a run that would be too long, and within one, at its next node."""
+    """The run ends before one that would be too long, or at its next node."""
     session = opened(onnx_models.slow(nodes=2000), tmp_path)
     feeds = synthetic_inputs(session.inputs, 1, 16)
     with BriefRuns(60.0, before=61.0) as runs, pytest.raises(OutOfTime):

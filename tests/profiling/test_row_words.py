@@ -1,4 +1,4 @@
-"""What is proven of rows, in words."""
+"""Descriptions of the proof about rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cohort.row_independence import OutputRows, RowKind, RowVerdict
 
 
 def test_what_is_along_axis_0_is_not_worth_a_word() -> None:
-    """Nor is anything where nothing is proven."""
+    """Without a proof nothing is listed either."""
     proven = RowVerdict(RowKind.PROVEN, inputs={"x": 0}, outputs={"y": OutputRows(0)})
     assert list(row_places(proven)) == []
     refuted = RowVerdict(RowKind.REFUTED, "Sum 'y'", "it adds up", {"x": 1})
@@ -17,7 +17,7 @@ def test_what_is_along_axis_0_is_not_worth_a_word() -> None:
 
 
 def test_each_other_place_of_rows_is_named() -> None:
-    """Of inputs and outputs, of those that all rows share, and which sizes must be equal."""
+    """Inputs, outputs, shared tensors and the sizes that must be equal are named."""
     shared = RowVerdict(
         RowKind.SHARED,
         inputs={"x": 1, "rate": None, "z": 0},
@@ -54,7 +54,7 @@ def test_what_to_do_goes_by_the_verdict(verdict: RowVerdict, advice: str) -> Non
 
 
 def test_an_example_is_asked_for_where_sizes_may_decide() -> None:
-    """In a branch, and where trust would not help."""
+    """Sizes may decide in a branch, if trust would not help."""
     by_branch = RowVerdict(RowKind.REFUTED, "ReduceMax 'low'", inputs={"x": 0}, by_request=True)
     assert row_advice(by_branch).startswith("give an `example`")
     elsewhere = RowVerdict(RowKind.UNKNOWN, "If 'a'", inputs={"x": 0, "state": 1})

@@ -1,4 +1,4 @@
-"""What was found out about a model, kept between starts."""
+"""Measurements of a model, kept between starts."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def find(
     fresh: bool = False,
     briefly: bool = False,
 ) -> tuple[ProfileResult, int]:
-    """The profile, and in how many runs it was measured."""
+    """Return the profile, and in how many runs it was measured."""
     trial = find_trial(session.run, session.inputs)
     counted: Any = Counted(session)
     opener = Opener(path, chain=CHAIN)
@@ -124,7 +124,7 @@ class SlowToChange(Counted):
 def test_what_a_change_of_rows_costs_is_measured_and_kept(
     tmp_path: Path, path: Path, session: Session, briefly: bool
 ) -> None:
-    """At load and in full, on any device but the CPU; smaller runs are then filled up."""
+    """Every device but the CPU is measured at load and in full; smaller runs are then filled up."""
     trial, opener = find_trial(session.run, session.inputs), Opener(path, chain=CHAIN)
     profile = partial(profile_briefly, seconds=PATIENCE) if briefly else profile_model
     for device, filled in [("cpu", False), ("cuda:0", True)]:
@@ -141,7 +141,7 @@ def test_what_a_change_of_rows_costs_is_measured_and_kept(
 def test_fresh_measures_although_a_profile_is_kept(
     tmp_path: Path, path: Path, session: Session
 ) -> None:
-    """And keeps what it measured."""
+    """The new profile is kept."""
     store = Store(tmp_path / "cache")
     find(path, session, store)
     found, runs = find(path, session, store, fresh=True)
@@ -163,7 +163,7 @@ def test_verdict_on_padding_is_kept(tmp_path: Path) -> None:
 def test_key_changes_with_all_that_the_numbers_depend_on(
     path: Path, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The model, what the config says of sessions, providers and batching; machine and runtime."""
+    """It covers the model, its config for sessions, providers and batches, machine and runtime."""
     base = key_of(path, session)
     found = {
         "session": key_of(path, session, options=SessionOptions(intra_op_threads=2)),
@@ -183,7 +183,7 @@ def test_key_changes_with_all_that_the_numbers_depend_on(
 
 
 def test_key_changes_with_external_data(tmp_path: Path) -> None:
-    """Other weights beside the same file are another model."""
+    """Other weights next to the same file make another model."""
     path = onnx_models.save_with_external_data(
         onnx_models.mlp(), tmp_path / "mlp" / "1" / "model.onnx"
     )
@@ -209,7 +209,7 @@ def test_key_changes_with_external_data(tmp_path: Path) -> None:
 def test_torn_or_foreign_file_is_measured_anew(
     tmp_path: Path, path: Path, session: Session, damage: Any
 ) -> None:
-    """It is said in the log, and the file is whole afterwards."""
+    """The log reports it, and the file is whole afterwards."""
     store = Store(tmp_path / "cache")
     find(path, session, store)
     (file,) = (tmp_path / "cache" / "profiles").glob("*.json")
@@ -303,7 +303,7 @@ def test_lock_of_a_process_that_died_or_hangs_is_no_obstacle(tmp_path: Path) -> 
 def test_what_differs_from_the_newest_kept_profile_is_named(
     tmp_path: Path, path: Path, session: Session
 ) -> None:
-    """The parts of the key, and nothing for a model never seen."""
+    """The parts of the key are named; a model never seen has no parts."""
     store, key = Store(tmp_path / "cache"), key_of(path, session)
     assert store.differences(key) == []
     find(path, session, store)
@@ -329,7 +329,7 @@ def test_failures_are_not_kept(tmp_path: Path, path: Path, session: Session) -> 
 
 
 def test_every_way_to_run_is_tried(session: Session) -> None:
-    """Each number of threads with each number of rows and of runs at once; all of them run."""
+    """Each number of threads is tried with each number of rows and of runs at once."""
     counted = Counted(session)
     feeds = {1: {"x": _ones(1)}, 4: {"x": _ones(4)}}
     found = measure_concurrency({1: counted.run, 2: session.run}, feeds, [1, 2], budget=0.01)
@@ -346,7 +346,7 @@ def _ones(rows: int) -> Array:
 
 
 def test_more_threads_are_best_only_where_clearly_faster() -> None:
-    """Of nearly equal ways that with the fewest threads, then with the fewest runs at once."""
+    """The fewest threads win among nearly equal ways, then the fewest runs at once."""
     one = ConcurrentRuns(1, 8, 2, 0.01, 1000.0)
     assert best_concurrency([]) is None
     hardly_faster = ConcurrentRuns(2, 8, 1, 0.01, 1050.0)
@@ -359,7 +359,7 @@ def test_more_threads_are_best_only_where_clearly_faster() -> None:
 def test_load_recalls_what_an_earlier_one_kept(
     tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And measures again for a config that matters; without a cache folder nothing is kept."""
+    """It measures again if the config changed it; without a cache folder nothing is kept."""
     slowly = partial(profile_briefly, seconds=PATIENCE)  # a result that is not complete is not kept
     monkeypatch.setattr("cohort.onnx_engine.measurement.profile_briefly", slowly)
     cache = tmp_path / "cache"

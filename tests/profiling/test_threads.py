@@ -1,4 +1,4 @@
-"""How many threads a run takes, and at what priority they run."""
+"""The number of threads of a run, and their priority."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def path(tmp_path: Path) -> Path:
 
 
 class Timed:
-    """Runs on a clock of their own, and which were made."""
+    """Runs on a simulated clock, and a record of them."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -65,7 +65,7 @@ class Timed:
         return run
 
     def gain(self, one: float, more: float) -> float:
-        """The gain of runs that take `more` seconds over runs that take `one`."""
+        """Return the gain of runs that take `more` seconds over runs that take `one`."""
         return measure_gain(self.takes(one), self.takes(more), {}, one, lambda: self.now)
 
 
@@ -74,12 +74,12 @@ class Timed:
     [(2, [2]), (3, [3, 2]), (4, [4, 2]), (8, [8, 2]), (16, [16, 4, 2]), (64, [64, 16, 4, 2])],
 )
 def test_all_cores_are_tried_first_then_fewer(cores: int, counts: list[int]) -> None:
-    """By quarters, and two at last."""
+    """The number falls by quarters, and ends at two."""
     assert counts_up_to(cores) == counts
 
 
 def test_gain_of_more_threads_is_that_of_exclusive_runs() -> None:
-    """How many times as fast they are as runs on one thread, each for several turns."""
+    """The gain is how many times as fast they are as runs on one thread, each for several turns."""
     timed = Timed()
     assert timed.gain(0.02, 0.005) == pytest.approx(4)
     assert [one for one, _ in groupby(timed.made)] == [0.02, 0.005] * TURNS
@@ -87,7 +87,7 @@ def test_gain_of_more_threads_is_that_of_exclusive_runs() -> None:
 
 
 def test_long_runs_are_not_repeated() -> None:
-    """What they take on one thread is known; one run on more says the rest."""
+    """Their time on one thread is known; one run on more threads gives the ratio."""
     timed = Timed()
     assert timed.gain(2.0, 0.2) == pytest.approx(10)
     assert timed.made == [0.2]
@@ -108,7 +108,7 @@ def test_the_first_number_of_threads_that_gains_is_chosen(
 
 
 def test_one_thread_stays_where_none_gains(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was measured last is told all the same."""
+    """The last measurement is still reported."""
     monkeypatch.setattr(threads, "cores", lambda: 8)
     monkeypatch.setattr(threads, "measure_gain", lambda *_: 1.05)
     session = open_session(path, chain=CHAIN)
@@ -119,7 +119,7 @@ def test_one_thread_stays_where_none_gains(path: Path, monkeypatch: pytest.Monke
 
 
 def test_large_models_are_not_opened_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that lies in the version's folder counts; what cannot be read is too large, too."""
+    """All files in the version's folder count; an unreadable one counts as too large."""
     (tmp_path / "model.onnx").write_bytes(bytes(600))
     assert small_enough(tmp_path / "model.onnx")
     (tmp_path / "weights").mkdir()
@@ -131,7 +131,7 @@ def test_large_models_are_not_opened_twice(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_short_runs_are_not_tried(path: Path) -> None:
-    """Nor is anything on a GPU, or on a single core: the model is not even opened again."""
+    """Runs on a GPU or a single core are not tried either: the model is not opened again."""
 
     def reopen(count: int) -> Session:
         raise AssertionError
@@ -142,7 +142,7 @@ def test_short_runs_are_not_tried(path: Path) -> None:
 def test_model_that_does_not_open_again_keeps_one_thread(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For want of memory, say; it serves all the same."""
+    """Memory may be missing; the model still serves."""
 
     def reopen(count: int) -> Session:
         raise LoadFailed("no memory")
@@ -174,7 +174,7 @@ def _niceness() -> int:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities on Linux only")
 def test_the_runtimes_own_threads_have_the_priority_of_runs(path: Path) -> None:
-    """Opened with three threads, a session brings two of its own, which give way to the loop."""
+    """Opened with three threads, a session has two of them, which give way to the loop."""
     before = set(Path("/proc/self/task").iterdir())
     session = open_session(path, chain=CHAIN, options=SessionOptions(intra_op_threads=3))
     own = set(Path("/proc/self/task").iterdir()) - before
@@ -264,7 +264,7 @@ def test_lone_sessions_answers_are_compared_with_the_examples(
 def test_version_serves_without_a_second_session(
     path: Path, opened: list[int], monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """Where that cannot be opened, or breaks its promise, exclusive runs are as others."""
+    """If it cannot be opened, or breaks its promise, exclusive runs use the first session."""
     from cohort.onnx_engine import opening
 
     monkeypatch.setattr(opening, "read_published", promised)

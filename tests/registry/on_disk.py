@@ -1,4 +1,4 @@
-"""A registry over a folder of real models, for tests of what becomes of files."""
+"""A registry over a folder of real models, for tests with changing files."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class RegistryOnDisk:
         self.registry.follow(await asyncio.to_thread(scan, self.models, None, quiet=0))
 
     async def reconcile(self) -> None:
-        """Scan the folder; load and unload what changed, and wait until that is over."""
+        """Scan the folder; load and unload the changed versions, and wait until that has ended."""
         await self.follow()
         await self.registry.loaded()
 
     def states(self, model: str) -> dict[int, State]:
-        """The states of a model's versions."""
+        """Return the states of a model's versions."""
         entry = self.registry.catalog.get(model)
         return {} if entry is None else {n: one.state for n, one in entry.versions.items()}
 

@@ -1,4 +1,4 @@
-"""What the catalog knows of versions."""
+"""The catalog's facts about versions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def lost(baseline: int, *entries: VersionEntry) -> dict[int, str]:
 
 
 def test_batching_is_lost_where_rows_are_not_independent_any_more() -> None:
-    """By the graph or by served requests; not where larger batches are not faster."""
+    """The graph or requests show it; slow larger batches are not a loss."""
     proven, shared = entry(1, RowKind.PROVEN), entry(2, RowKind.SHARED)
     refuted = entry(3, RowKind.REFUTED, "Sum adds up")
     mixed = entry(4, RowKind.PROVEN, "seen", mixed="seen")
@@ -32,7 +32,7 @@ def test_batching_is_lost_where_rows_are_not_independent_any_more() -> None:
 
 
 def test_nothing_is_lost_that_the_baseline_did_not_have() -> None:
-    """Nor while it is not there."""
+    """Nothing is lost while the baseline is absent, either."""
     refuted = entry(2, RowKind.REFUTED, "Sum adds up")
     assert lost(1, entry(1, RowKind.UNKNOWN, "no rule"), refuted) == {}
     assert lost(1, entry(1, RowKind.PROVEN, "seen", mixed="seen"), refuted) == {}

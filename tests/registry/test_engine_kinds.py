@@ -1,4 +1,4 @@
-"""Engines by kind of folder: the file that a version's folder holds says which one opens it."""
+"""Engines by kind of folder: the file in a version's folder determines which one opens it."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class Chains:
             raise LoadFailed("it names nobody")
         return OpenedChain(name)
 
-    def look(self) -> None: ...
+    def check_engines(self) -> None: ...
 
     def rest(self) -> None: ...
 
@@ -201,7 +201,7 @@ async def test_a_folder_is_served_by_the_engine_of_its_kind(kinds: Kinds) -> Non
     np.testing.assert_array_equal(got, wanted)
     assert 'model_state{model="c"' in exposed(metrics, kinds.registry.catalog.values())
     control: ControlPlane = make_control_plane(kinds.registry, metrics)
-    described = (await control.model(control.seen_by(None), "c"))["versions"][0]
+    described = (await control.model(control.limited_to(None), "c"))["versions"][0]
     assert described["state"] == "READY"
     assert "batching" not in described
     assert make_table(kinds.registry.catalog, Footnotes()).row_count == 2
@@ -209,7 +209,7 @@ async def test_a_folder_is_served_by_the_engine_of_its_kind(kinds: Kinds) -> Non
 
 
 async def test_who_leases_a_member_holds_it_until_the_answer(kinds: Kinds) -> None:
-    """A member that is unloaded meanwhile closes after it; the next request is told why."""
+    """A member that is unloaded during it closes after it; the next request gets the reason."""
     kinds.put_model("m")
     kinds.put_chain("c", "m")
     await kinds.load()
@@ -241,7 +241,7 @@ async def test_a_kind_that_nothing_here_serves_is_no_model(tmp_path: Path) -> No
 
 
 async def test_the_first_kind_of_a_folder_with_two_counts(kinds: Kinds) -> None:
-    """In the order of the factories."""
+    """The order is that of the factories."""
     kinds.put_model("m")
     (kinds.models / "m/1" / KIND).write_text("m")
     await kinds.load()
@@ -252,7 +252,7 @@ async def test_the_first_kind_of_a_folder_with_two_counts(kinds: Kinds) -> None:
 async def test_a_model_that_takes_no_tensors_says_so(
     kinds: Kinds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To requests of tensors, and to an engine that would be made of it."""
+    """Requests of tensors are refused, and so is a lease."""
     monkeypatch.setattr(Chain, "by_tensors", None)
     kinds.put_model("m")
     kinds.put_chain("c", "m")

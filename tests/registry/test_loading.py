@@ -61,7 +61,7 @@ def never_long(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("never_long")
 async def test_few_load_at_once_and_the_next_begins_when_one_ends() -> None:
-    """In the order in which they came."""
+    """Loads begin in the order in which they came."""
     threads = LoadThreads()
     puppets = [Puppet() for _ in range(PLACES + 1)]
     tasks = [puppet.load(threads, number) for number, puppet in enumerate(puppets)]
@@ -76,7 +76,7 @@ async def test_few_load_at_once_and_the_next_begins_when_one_ends() -> None:
 
 
 async def test_a_load_that_takes_long_gives_up_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others begin beside it, up to so many; it goes on, and its place is given back once."""
+    """Other loads begin, up to a limit; it continues, and its place is given back once."""
     monkeypatch.setattr(loading, "LONG_SECONDS", 0.05)
     monkeypatch.setattr(loading, "MAX_LOADS", 4)
     threads = LoadThreads()
@@ -93,7 +93,7 @@ async def test_a_load_that_takes_long_gives_up_its_place(monkeypatch: pytest.Mon
 
 
 async def test_a_load_ends_when_its_time_is_over() -> None:
-    """With what it was at, and the setting; the log told of it before."""
+    """The error contains its last stage and the setting; the log reported it before."""
     puppet = Puppet(heeds=True)
     with capture_logs() as logs, pytest.raises(LoadFailed) as failed:
         await puppet.load(LoadThreads(), 1, 0.05)
@@ -104,7 +104,7 @@ async def test_a_load_ends_when_its_time_is_over() -> None:
 
 
 async def test_waiting_for_others_is_none_of_a_loads_time() -> None:
-    """Be it for memory or for a turn: many models at once make none of them late."""
+    """Neither a wait for memory nor one for a turn counts: many models at once make none late."""
     puppet = Puppet(heeds=True)
 
     def prepare() -> OpenedVersion:
@@ -121,7 +121,7 @@ async def test_waiting_for_others_is_none_of_a_loads_time() -> None:
 
 
 async def test_a_load_that_cannot_be_ended_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told so, it closes itself at last, and the version is loaded again only then."""
+    """The error reports that, its version is closed at its end, and is loaded again only then."""
     monkeypatch.setattr(loading, "ENDING_SECONDS", 0.01)
     threads, stubborn, again = LoadThreads(), Puppet(), Puppet()
     with pytest.raises(LoadFailed, match="last stage: holding, which cannot be cancelled"):
@@ -141,7 +141,7 @@ async def test_a_load_that_cannot_be_ended_is_left(monkeypatch: pytest.MonkeyPat
 async def test_what_a_cancelled_load_opened_is_closed(
     heeds: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether it ends at once or is left."""
+    """This holds if it ends at once and if it is left."""
     monkeypatch.setattr(loading, "ENDING_SECONDS", 0.01)
     puppet = Puppet(heeds=heeds)
     task = puppet.load(LoadThreads(), 1)
@@ -174,7 +174,7 @@ async def test_a_load_that_waits_for_its_place_is_cancelled_at_once() -> None:
 
 
 async def test_errors_are_the_loads_own() -> None:
-    """Whatever it raises; an exit of its thread is none of the event loop's."""
+    """The load raises each of them; an exit of its thread does not end the event loop."""
 
     def fails(error: BaseException) -> Callable[[], OpenedVersion]:
         def prepare() -> OpenedVersion:
@@ -232,7 +232,7 @@ async def begin_to_load(disk: RegistryOnDisk, held: Held) -> None:
 
 
 async def test_a_load_holds_up_no_other(disk: RegistryOnDisk, held: Held) -> None:
-    """Neither those that were found with it, nor later ones, nor who waits for them."""
+    """Loads found with it, later ones, and waits for them continue."""
     for name in ("a", "m", "z"):
         disk.put(1, name)
     await disk.follow()
@@ -253,7 +253,7 @@ async def test_a_load_holds_up_no_other(disk: RegistryOnDisk, held: Held) -> Non
 async def test_the_first_pass_is_over_without_what_came_later(
     disk: RegistryOnDisk, held: Held
 ) -> None:
-    """A process is not kept from being ready by what is put there all the time."""
+    """A process gets ready even if models are added all the time."""
     disk.put(1, "a")
     await disk.follow()
     disk.put(1)
@@ -265,7 +265,7 @@ async def test_the_first_pass_is_over_without_what_came_later(
 async def test_a_load_without_end_fails_and_is_not_begun_again(
     disk: RegistryOnDisk, held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process is settled then; the reason says what it was at."""
+    """The process is settled then; the reason contains the last stage."""
     start = LoadThreads._start
 
     def start_and_wait(*arguments: Any) -> Any:
@@ -286,7 +286,7 @@ async def test_a_load_without_end_fails_and_is_not_begun_again(
 
 
 async def test_a_change_ends_the_load_of_what_was_before(disk: RegistryOnDisk, held: Held) -> None:
-    """An operator who mends a model does not wait until its load times out."""
+    """An operator who fixes a model does not wait until its load times out."""
     await begin_to_load(disk, held)
     (disk.models / "m/1/notes.txt").write_text("something changed")
     await disk.reconcile()
@@ -310,7 +310,7 @@ async def test_what_leaves_the_disk_while_it_loads_is_forgotten(
 async def test_a_newer_version_takes_over_while_the_older_still_loads(
     disk: RegistryOnDisk, held: Held
 ) -> None:
-    """What is not wanted any more is cancelled once that serves."""
+    """The load that is no longer wanted is cancelled once the newer one serves."""
     await begin_to_load(disk, held)
     disk.put(2)
     await disk.reconcile()

@@ -1,4 +1,4 @@
-"""What is loaded, and the plan behind it."""
+"""The loaded versions, and the plan behind them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def source(stamp: str = "a") -> Source:
 
 
 def catalog(**models: Mapping[int, tuple[State, str]]) -> Catalog:
-    """A catalog of versions in the states, loaded from the stamps, that are given."""
+    """Return a catalog of versions in the states, loaded from the stamps, that are given."""
     return {
         name: ModelEntry(
             name,
@@ -100,9 +100,7 @@ def test_the_plan_is_the_difference(
     have: Mapping[int, tuple[State, str]],
     actions: list[tuple[str, int]],
 ) -> None:
-    """Loads for what is wanted and not there, unloads for what nobody wants, no model
-    unavailable.
-    """
+    """It loads wanted versions, unloads unwanted ones, and makes no model unavailable."""
     sources = {m: {n: source(stamp) for n, stamp in vs.items()} for m, vs in wants.items()}
     planned = plan(sources, catalog(m=have) if have else {})
     assert [(type(one).__name__.lower(), one.number) for one in planned] == actions
@@ -117,7 +115,7 @@ def test_the_plan_is_the_difference(
 def test_no_plan_takes_the_last_ready_version_before_another_is_ready(
     wants: dict[int, str], have: dict[int, tuple[State, str]]
 ) -> None:
-    """Whatever is wanted and loaded: where a READY version goes, one that is wanted is READY."""
+    """A READY version goes only if a wanted one is READY, whatever is wanted and loaded."""
     planned = plan({"m": {n: source(s) for n, s in wants.items()}}, catalog(m=have))
     gone = {one.number for one in planned if isinstance(one, Unload)}
     ready_before = {n for n, (state, _) in have.items() if state is READY}
@@ -126,7 +124,7 @@ def test_no_plan_takes_the_last_ready_version_before_another_is_ready(
 
 
 def snapshot(config: ModelConfig, **stamps: str) -> Snapshot:
-    """A repository with one model `m` whose versions v1, v2, … have these stamps."""
+    """Return a repository with one model `m` whose versions v1, v2, … have these stamps."""
     found = {
         int(name[1:]): Found(Path("model.onnx"), Path(), stamp) for name, stamp in stamps.items()
     }
@@ -134,7 +132,7 @@ def snapshot(config: ModelConfig, **stamps: str) -> Snapshot:
 
 
 def test_a_failed_version_makes_way_for_the_next_older() -> None:
-    """With `latest: 1`, a broken newest version does not leave the model without one."""
+    """With `latest: 1`, a model with a broken newest version still has one."""
     config = ModelConfig(versions=VersionPolicy(latest=1))
     found = snapshot(config, v1="a", v2="a", v3="a")
     failed = VersionEntry(3, UNAVAILABLE, Source(Path("model.onnx"), "a", config))
@@ -144,7 +142,7 @@ def test_a_failed_version_makes_way_for_the_next_older() -> None:
 
 @pytest.mark.parametrize("broken", [{2, 3}, {1, 2, 3}])
 def test_versions_that_failed_one_after_the_other_stay_wanted(broken: set[int]) -> None:
-    """Else the older of them was forgotten and tried again, without end."""
+    """Otherwise the older of them would be forgotten and tried again, without end."""
     config = ModelConfig(versions=VersionPolicy(latest=1))
     found = snapshot(config, v1="a", v2="a", v3="a")
     wanted = Source(Path("model.onnx"), "a", config)
@@ -153,7 +151,7 @@ def test_versions_that_failed_one_after_the_other_stay_wanted(broken: set[int]) 
 
 
 def test_a_failed_version_whose_files_changed_is_wanted_alone_again() -> None:
-    """It is tried anew before the next older one is asked for."""
+    """It is tried again before the next older one is asked for."""
     config = ModelConfig(versions=VersionPolicy(latest=1))
     failed = VersionEntry(2, UNAVAILABLE, Source(Path("model.onnx"), "old", config))
     found = snapshot(config, v1="a", v2="new")
@@ -161,7 +159,7 @@ def test_a_failed_version_whose_files_changed_is_wanted_alone_again() -> None:
 
 
 def test_versions_that_a_rollout_names_are_wanted_besides() -> None:
-    """Those that are on disk, whatever the policy says."""
+    """Those on disk are wanted for every policy."""
     found = snapshot(ModelConfig(versions=VersionPolicy(latest=1)), v1="a", v2="a", v3="a")
     assert set(select_versions(found, {}, pinned={"m": {1, 9}, "other": {2}})["m"]) == {1, 3}
 
@@ -170,7 +168,7 @@ def test_versions_that_a_rollout_names_are_wanted_besides() -> None:
 
 
 async def test_what_is_on_disk_gets_ready_and_answers(disk: RegistryOnDisk) -> None:
-    """And the observer hears of it once."""
+    """The observer is notified once."""
     disk.put(1)
     await disk.reconcile()
     assert disk.registry.settled
@@ -247,7 +245,7 @@ async def test_requests_of_different_lengths_share_a_run_where_config_pads_them(
 
 
 async def test_a_model_gone_dark_is_named(disk: RegistryOnDisk) -> None:
-    """Only one that was READY, is still there, and has no READY version."""
+    """It was READY, is still on disk, and has no READY version."""
     disk.put(1, "good")
     disk.put(1, "bad")
     (disk.models / "bad/1/model.onnx").write_bytes(b"never was good")
@@ -262,13 +260,13 @@ async def test_a_model_gone_dark_is_named(disk: RegistryOnDisk) -> None:
 
 
 async def test_unknown_names_are_not_ready_before_the_first_pass(disk: RegistryOnDisk) -> None:
-    """Until the disk was looked at nobody can say that a model is not here."""
+    """Before the first scan, a missing model cannot be reported as unknown."""
     with pytest.raises(NotReady):
         disk.registry.find("m")
 
 
 async def test_what_cannot_be_a_name_is_refused_at_once(disk: RegistryOnDisk) -> None:
-    """Before anything is looked up: no disk has such a model."""
+    """It is refused before a lookup: no disk has such a model."""
     for name in ("../m", "m" * 129, ""):
         with pytest.raises(ModelNotFound):
             disk.registry.find(name)
@@ -277,7 +275,7 @@ async def test_what_cannot_be_a_name_is_refused_at_once(disk: RegistryOnDisk) ->
 
 
 def test_loads_come_before_unloads() -> None:
-    """So that one pass replaces a model without a gap."""
+    """One pass replaces a model without a gap."""
     planned = plan({"new": {1: source()}}, catalog(old={1: (READY, "a")}))
     assert [type(one) for one in planned] == [Load, Unload]
 
@@ -295,7 +293,7 @@ async def test_closing_lets_everything_go(disk: RegistryOnDisk) -> None:
 
 
 async def test_a_model_is_no_longer_dark_once_it_is_ready_or_gone_or_unloaded() -> None:
-    """What was found of one catalog is not told of the next."""
+    """Findings about one catalog are not reported for the next."""
     published = PublishedCatalog()
     published._put("m", VersionEntry(1, State.READY, source()))
     published._once_ready = frozenset({"m"})
@@ -312,7 +310,7 @@ async def test_a_model_is_no_longer_dark_once_it_is_ready_or_gone_or_unloaded() 
 
 
 def test_a_remembered_plan_is_made_again_when_anything_changes() -> None:
-    """Files, state, an operator's word, a rollout: each alone makes it due."""
+    """Files, state, an operator's command or a rollout each make it due."""
     found = Found(Path("model.onnx"), Path(), "a")
     config = ModelConfig()
     model = FoundModel("m", Path("m"), {1: found}, config)
@@ -351,7 +349,7 @@ def test_a_remembered_plan_is_made_again_when_anything_changes() -> None:
 
 
 def test_what_is_as_it_was_is_not_planned_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where a scan found it anew; what was due is asked for until it is done."""
+    """This holds even if a scan found it again; a due action is planned until it is done."""
     planned: list[str] = []
 
     def counted(model: str, *rest: Any) -> list[Load | Unload]:

@@ -1,4 +1,4 @@
-"""Which loads are tried again, when, and what is said of those that are not."""
+"""Loads that are tried again, their times, and the reasons of the others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ READY, UNAVAILABLE = State.READY, State.UNAVAILABLE
 
 
 def caused(error: Exception, cause: BaseException) -> Exception:
-    """The error as raised from its cause."""
+    """Return the error as raised from its cause."""
     error.__cause__ = cause
     return error
 
@@ -65,7 +65,7 @@ def test_what_was_lacking_is_told_from_what_is_wrong(error: Exception, transient
 
 
 def test_each_wait_is_longer_up_to_a_bound() -> None:
-    """Between half of it and all, as luck has it."""
+    """A wait is drawn between half of it and all."""
     for luck, share in ((0.0, 0.5), (1.0, 1.0)):
         waits = [next_try(MemoryError(), failures, luck) for failures in (1, 2, 3, 7, 10_000)]
         assert waits == [share * one for one in (1, 2, 4, MAX_WAIT_SECONDS, MAX_WAIT_SECONDS)]
@@ -81,7 +81,7 @@ def test_a_load_that_timed_out_is_tried_twice() -> None:
 
 
 class Lacking:
-    """Loads `m` only after so many failures."""
+    """Loads `m` only after a number of failures."""
 
     def __init__(self, failures: int, error: Exception) -> None:
         self.failures, self.error = failures, error
@@ -103,7 +103,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_version_comes_up_once_what_it_lacked_is_there(
     disk: RegistryOnDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each failure is reported with the next try, and nobody has to ask."""
+    """Each failure is reported with the time of the next try, which runs without a request."""
     lacking = Lacking(2, OSError(errno.EIO, "Input/output error"))
     monkeypatch.setattr(factory, "prepare_version", lacking)
     disk.put(1)
@@ -118,7 +118,7 @@ async def test_a_version_comes_up_once_what_it_lacked_is_there(
 async def test_files_that_could_not_replace_others_are_tried_again(
     disk: RegistryOnDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The former ones serve meanwhile."""
+    """The former ones serve during that time."""
     disk.put(1)
     await disk.reconcile()
     before = disk.registry.find("m").engine
@@ -134,7 +134,7 @@ async def test_files_that_could_not_replace_others_are_tried_again(
 async def test_a_version_comes_up_though_its_folder_was_gone_for_a_moment(
     disk: RegistryOnDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It comes back with the very same files; no look at them tells that they would load now."""
+    """It comes back with the same files; their stamp does not show that they would load now."""
     away = disk.models.with_name("away")
 
     def load(source: Source, opener: VersionOpener, _: object) -> PreparedVersion:
@@ -162,7 +162,7 @@ def refusal(disk: RegistryOnDisk) -> NotReady:
 async def test_callers_are_told_when_a_version_is_tried_again(
     disk: RegistryOnDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In seconds over HTTP, in milliseconds over gRPC."""
+    """The time is in seconds over HTTP, in milliseconds over gRPC."""
     monkeypatch.setattr(retrying, "FIRST_WAIT_SECONDS", 40.0)
     monkeypatch.setattr(factory, "prepare_version", Lacking(1, MemoryError()))
     disk.put(1)
@@ -176,7 +176,7 @@ async def test_callers_are_told_when_a_version_is_tried_again(
 
 
 async def test_callers_of_a_broken_model_are_not_told_to_come_again(disk: RegistryOnDisk) -> None:
-    """Nor those of one that an operator unloaded; its files or the operator bring it back."""
+    """The same holds for an unloaded model; its files or the operator bring it back."""
     disk.put(1)
     (disk.models / "m/1/model.onnx").write_bytes(b"broken")
     await disk.reconcile()
@@ -212,7 +212,7 @@ async def test_what_is_not_wanted_is_not_tried_again(
 async def test_an_operator_need_not_wait_for_the_next_try(
     disk: RegistryOnDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And after that, waits begin anew."""
+    """After that, waits begin from the start."""
     monkeypatch.setattr(factory, "prepare_version", Lacking(1, MemoryError()))
     disk.put(1)
     await disk.reconcile()

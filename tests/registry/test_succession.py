@@ -49,7 +49,7 @@ def entry(number: int, state: State) -> VersionEntry:
 
 
 def test_what_is_held_back_answers_where_nothing_else_can() -> None:
-    """Once all the others have failed, and not while one of them loads."""
+    """It answers once all the others have failed, and not while one of them loads."""
     files = {1: FP32, 2: INT64}
     ready = entry(2, State.READY)
 
@@ -62,7 +62,7 @@ def test_what_is_held_back_answers_where_nothing_else_can() -> None:
 
 
 def test_a_version_held_back_leaves_the_former_one_wanted() -> None:
-    """With `versions: {latest: 1}` both are loaded; without a difference the highest alone."""
+    """`versions: {latest: 1}` then loads both; without a difference it loads the highest alone."""
 
     def wanted(second: Signature) -> list[int]:
         found = {n: Found(Path("model.onnx"), Path(), "a") for n in (1, 2)}

@@ -1,4 +1,4 @@
-"""Versions that are not what somebody trusted has signed."""
+"""Versions that differ from those that a trusted key has signed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def load(folder: Path, tmp_path: Path) -> PreparedVersion:
 
 
 def test_version_that_is_signed_loads(tmp_path: Path) -> None:
-    """And says by whom."""
+    """It has the fingerprint of the signer."""
     prepared = load(publish(tmp_path, 1), tmp_path)
     prepared.close()
     assert prepared.published.signer == fingerprint_of(OURS.public_key())
@@ -120,7 +120,7 @@ def republish(**changes: Any) -> Callable[[Path], None]:
 
 
 def with_unnamed_file(folder: Path) -> None:
-    """Signed by us, although nobody who publishes leaves the weights out."""
+    """Return a folder signed by us, although no publisher leaves the weights out."""
     manifest = json.loads((folder / "manifest.json").read_text())
     del manifest["files"]["weights.bin"]
     content = json.dumps(manifest).encode()
@@ -150,7 +150,7 @@ def with_unnamed_file(folder: Path) -> None:
 def test_version_that_is_not_as_signed_is_not_loaded(
     tmp_path: Path, harm: Callable[[Path], None], says: str
 ) -> None:
-    """It says what is wrong."""
+    """The error names the fault."""
     folder = publish(tmp_path, 1)
     harm(folder)
     with pytest.raises(LoadFailed) as caught:
@@ -159,7 +159,7 @@ def test_version_that_is_not_as_signed_is_not_loaded(
 
 
 def test_example_says_by_how_much_it_is_off(tmp_path: Path) -> None:
-    """A runtime that computes something else here serves nobody."""
+    """A runtime that computes different values here serves no request."""
     other = Example({"index": np.array([[LAST]])}, {"y": np.array([[10_002.0]], np.float32)})
     with pytest.raises(LoadFailed) as caught:
         load(publish(tmp_path, 1, examples=(other,), measured_on=MeasuredOn("cpu")), tmp_path)
@@ -182,7 +182,7 @@ def test_another_provider_may_round_otherwise_and_no_more(tmp_path: Path) -> Non
 
 
 def test_keys_are_read_from_a_file_or_every_pem_of_a_folder(tmp_path: Path) -> None:
-    """So that one can be added or taken away by a copy."""
+    """A key can be added or removed by copying files."""
     trust(tmp_path / "both.pem", OURS, THEIRS)
     both = {fingerprint_of(key.public_key()) for key in (OURS, THEIRS)}
     assert load_trusted_keys(tmp_path / "both.pem").keys() == both
@@ -215,7 +215,7 @@ def test_keys_are_read_from_a_file_or_every_pem_of_a_folder(tmp_path: Path) -> N
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_keys_that_are_none_are_told(tmp_path: Path, content: bytes | None, says: str) -> None:
-    """With the file's name; nobody is trusted by halves."""
+    """The error has the file's name; a partly valid file is refused."""
     file = tmp_path / "keys.pem"
     if content is not None:
         file.write_bytes(content)

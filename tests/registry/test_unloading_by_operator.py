@@ -1,4 +1,4 @@
-"""What an operator loads and unloads by hand."""
+"""Loading and unloading by an operator."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def plane(disk: RegistryOnDisk) -> ControlPlane:
 async def test_an_unloaded_model_stays_out_until_it_is_loaded(
     disk: RegistryOnDisk, plane: ControlPlane
 ) -> None:
-    """Through any number of looks at the disk, and files that change, too."""
+    """This holds through any number of scans, and when files change."""
     disk.put(1)
     await disk.reconcile()
     await plane.unload("m")
@@ -38,14 +38,14 @@ async def test_an_unloaded_model_stays_out_until_it_is_loaded(
     for _ in range(2):
         await disk.reconcile()
         assert disk.states("m") == {1: UNAVAILABLE}
-    assert plane.seen_by(None).index() == [
+    assert plane.limited_to(None).index() == [
         {"name": "m", "version": "1", "state": "UNAVAILABLE", "reason": UNLOADED}
     ]
     with pytest.raises(NotReady, match="unloaded"):
         disk.registry.find("m")
     await plane.load("m")
     assert disk.states("m") == {1: READY}
-    assert plane.seen_by(None).index()[0]["reason"] == ""
+    assert plane.limited_to(None).index()[0]["reason"] == ""
 
 
 async def test_an_unloaded_model_has_not_gone_dark(
@@ -66,7 +66,7 @@ async def test_an_unloaded_model_has_not_gone_dark(
 async def test_what_is_in_flight_finishes_before_a_model_goes(
     disk: RegistryOnDisk, plane: ControlPlane
 ) -> None:
-    """UNLOADING while somebody holds it, through looks at the disk; then its memory is free."""
+    """It is UNLOADING while a lease is held, through scans; then its memory is free."""
     disk.put(1)
     await disk.reconcile()
     held = disk.registry.find("m").engine
@@ -84,7 +84,7 @@ async def test_what_is_in_flight_finishes_before_a_model_goes(
 async def test_a_model_is_loaded_again_while_its_old_self_finishes(
     disk: RegistryOnDisk, plane: ControlPlane
 ) -> None:
-    """Nobody waits for the last caller of the one that goes, and nothing is closed twice."""
+    """The load does not wait for the last caller of the old one, and nothing is closed twice."""
     disk.put(1)
     await disk.reconcile()
     held = disk.registry.find("m").engine
@@ -125,7 +125,7 @@ async def test_a_model_taken_out_while_it_loads_does_not_come_up(
 async def test_load_tries_again_what_failed_and_says_why_it_fails(
     disk: RegistryOnDisk, plane: ControlPlane
 ) -> None:
-    """Also where no file has changed since."""
+    """It does so even if no file has changed since."""
     onnx_models.save(onnx_models.mlp(), disk.models / "m/1/model.onnx")
     good = (disk.models / "m/1/model.onnx").read_bytes()
     (disk.models / "m/1/model.onnx").write_bytes(b"broken")
@@ -142,30 +142,30 @@ async def test_load_tries_again_what_failed_and_says_why_it_fails(
 async def test_load_says_when_only_an_older_version_serves(
     disk: RegistryOnDisk, plane: ControlPlane
 ) -> None:
-    """The model answers, and the operator still hears that the newest does not."""
+    """The model answers, and the operator still learns that the newest version does not."""
     disk.put(1)
     await disk.reconcile()
     (disk.models / "m/2").mkdir()
     (disk.models / "m/2/model.onnx").write_bytes(b"broken")
     with pytest.raises(NotReady, match="version 2: "):
         await plane.load("m")
-    assert plane.seen_by(None).ready("m") == "1"
+    assert plane.limited_to(None).ready("m") == "1"
 
 
 async def test_load_takes_what_was_put_on_disk_just_now(
     disk: RegistryOnDisk, plane: ControlPlane
 ) -> None:
-    """Nobody has to wait for the next look."""
+    """The operator need not wait for the next scan."""
     await disk.reconcile()
     with pytest.raises(ModelNotFound):
         await plane.load("m")
     disk.put(1)
     await plane.load("m")
-    assert plane.seen_by(None).ready("m") == "1"
+    assert plane.limited_to(None).ready("m") == "1"
 
 
 async def test_unknown_models_cannot_be_unloaded(disk: RegistryOnDisk, plane: ControlPlane) -> None:
-    """A slip of the finger is told."""
+    """A mistyped name is reported."""
     disk.put(1)
     await disk.reconcile()
     with pytest.raises(ModelNotFound, match="'mm' not found"):
@@ -175,7 +175,7 @@ async def test_unknown_models_cannot_be_unloaded(disk: RegistryOnDisk, plane: Co
 async def test_an_unloaded_model_that_leaves_the_disk_is_forgotten(
     disk: RegistryOnDisk, plane: ControlPlane
 ) -> None:
-    """It is in no index any more."""
+    """It is no longer in any index."""
     disk.put(1)
     await disk.reconcile()
     await plane.unload("m")
@@ -183,4 +183,4 @@ async def test_an_unloaded_model_that_leaves_the_disk_is_forgotten(
     (disk.models / "m/1").rmdir()
     (disk.models / "m").rmdir()
     await disk.reconcile()
-    assert plane.seen_by(None).index() == []
+    assert plane.limited_to(None).index() == []

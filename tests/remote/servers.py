@@ -1,4 +1,4 @@
-"""A real S3-compatible server in a process of its own, and a network in front of it that fails."""
+"""A real S3-compatible server in a separate process, behind a network that fails."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tests.waiting import wait_until
 
 KEYS = {
     "AWS_ACCESS_KEY_ID": "test",
-    "AWS_SECRET_ACCESS_KEY": "test",  # it asks nobody who they are
+    "AWS_SECRET_ACCESS_KEY": "test",  # it checks no credentials
     "AWS_REGION": "us-east-1",
 }
 
 
 @dataclass
 class Bucket:
-    """A bucket of its own, and how to reach it."""
+    """A separate bucket, and how to reach it."""
 
     name: str
     endpoint: str
@@ -58,7 +58,7 @@ class Bucket:
         self.client.put_object(Bucket=self.name, Key=f"models/{path}", Body=body)
 
     def get(self, path: str) -> bytes:
-        """A file of the models folder."""
+        """Return a file of the models folder."""
         return bytes(self.client.get_object(Bucket=self.name, Key=f"models/{path}")["Body"].read())
 
     def put_folder(self, folder: Path, path: str) -> None:
@@ -90,7 +90,7 @@ class S3Server:
         return f"http://127.0.0.1:{self.port}"
 
     def bucket(self) -> Bucket:
-        """A new bucket, empty."""
+        """Return a new bucket, empty."""
         self._buckets += 1
         bucket = Bucket(f"bucket-{self._buckets}", self.endpoint)
         bucket.client.create_bucket(Bucket=bucket.name)
@@ -130,9 +130,9 @@ def s3_server(folder: Path, port: int | None = None) -> Iterator[S3Server]:
 class Network:
     """A proxy to a port that ends answers early, or holds up requests.
 
-    cut: After so many bytes of an answer its connection is closed, and each one from then on; None:
+    cut: After this number of bytes of an answer its connection is closed, and each later one; None:
         never.
-    hold_requests_after: Once so many bytes of requests went over a connection, the rest waits.
+    hold_requests_after: After this number of bytes of requests on a connection, the rest waits.
     holding: Set once that is so.
     """
 
@@ -186,7 +186,7 @@ class Network:
 
 @contextmanager
 def network(port: int) -> Iterator[Network]:
-    """A proxy in front of `port`."""
+    """Yield a proxy in front of `port`."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         between = Network(listener.getsockname()[1], _to=port)
         thread = Thread(target=between.serve, args=(listener,), daemon=True)

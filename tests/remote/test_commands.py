@@ -16,14 +16,14 @@ from tests.remote.servers import Bucket
 
 
 def run(tmp_path: Path, *arguments: str, **environment: str) -> Result:
-    """Run a command with a cache of its own."""
+    """Run a command with a separate cache."""
     clean = {name: None for name in os.environ if name.startswith("COHORT_")}
     env = {**clean, "COHORT_CACHE": str(tmp_path / "cache"), **environment}
     return CliRunner().invoke(cli, arguments, env=env, prog_name="cohort")
 
 
 def test_check_opens_what_is_in_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
-    """Each version that would be served is fetched and opened, and what is wrong is told."""
+    """Each version that would be served is fetched and opened, and faults are reported."""
     bucket.put("m/1/model.onnx", onnx_models.save(onnx_models.mlp(), tmp_path / "model.onnx"))
     good = run(tmp_path, "check", bucket.url)
     assert (good.exit_code, good.stderr) == (0, "")
@@ -48,7 +48,7 @@ def test_profile_measures_a_model_of_a_bucket(bucket: Bucket, tmp_path: Path) ->
 
 
 def test_folder_needs_no_obstore(tmp_path: Path) -> None:
-    """It is not imported for a folder; where it is missing, an address says what to install."""
+    """It is not imported for a folder; if it is missing, an address reports what to install."""
     program = (
         "import sys, cohort.process, cohort.cli\n"
         "assert 'obstore' not in sys.modules\n"
@@ -69,7 +69,7 @@ def test_folder_needs_no_obstore(tmp_path: Path) -> None:
 
 
 def test_model_is_not_made_in_a_bucket(tmp_path: Path) -> None:
-    """`cohort init` makes folders, and says so."""
+    """`cohort init` makes only folders, and its error explains that."""
     done = run(tmp_path, "init", "m", "--models", "s3://bucket/models")
     assert done.exit_code == 1
     assert "s3://bucket/models is not a folder" in done.stderr

@@ -38,12 +38,12 @@ def mirror(bucket: Bucket, tmp_path: Path) -> Iterator[MakeMirror]:
 
 def look(mirror: Mirror, uses: dict[str, ModelUse] | None = None) -> None:
     """Look, and wait until what is wanted has come."""
-    mirror.look(uses)
+    mirror.sync(uses)
     assert mirror.wait(PATIENCE)
 
 
 def files(mirror: Mirror) -> dict[str, bytes]:
-    """What is in a mirror's models folder, by path."""
+    """Return the contents of a mirror's models folder, by path."""
     folder = mirror.models
     return {
         str(path.relative_to(folder)): path.read_bytes()
@@ -53,7 +53,7 @@ def files(mirror: Mirror) -> dict[str, bytes]:
 
 
 def manifest(**contents: bytes) -> bytes:
-    """A manifest with the digests of `model` (model.onnx) and what else is named."""
+    """Return a manifest with the digests of `model` (model.onnx) and what else is named."""
     digests = {
         "model.onnx" if name == "model" else name: hashlib.sha256(content).hexdigest()
         for name, content in contents.items()
@@ -132,7 +132,7 @@ def test_same_content_is_fetched_once(bucket: Bucket, mirror: MakeMirror) -> Non
 
 
 def test_broken_download_is_continued(bucket: Bucket, mirror: MakeMirror) -> None:
-    """What has come of a file is kept, also for another process, and the rest asked for."""
+    """The received part of a file is kept, also for another process, and the rest is requested."""
     bucket.put("m/1/model.onnx", LARGE)
     with network(int(bucket.endpoint.rpartition(":")[2])) as between:
         os.environ["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{between.port}"
@@ -156,7 +156,7 @@ def test_broken_download_is_continued(bucket: Bucket, mirror: MakeMirror) -> Non
 
 
 def test_file_that_changed_is_not_continued(bucket: Bucket, mirror: MakeMirror) -> None:
-    """The rest of another file is not put behind what came of the first."""
+    """The rest of another file is not appended to the received part of the first."""
     bucket.put("m/1/model.onnx", LARGE)
     with network(int(bucket.endpoint.rpartition(":")[2])) as between:
         os.environ["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{between.port}"
@@ -201,7 +201,7 @@ def test_replaced_version_is_fetched_anew(bucket: Bucket, mirror: MakeMirror) ->
 def test_unreachable_repository_takes_nothing_away(
     bucket: Bucket, mirror: MakeMirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is here stays, the status says why, and a new process starts with it."""
+    """The local files stay, the status has the reason, and a new process starts with them."""
     bucket.put("m/1/model.onnx", b"1")
     local = mirror()
     look(local)
@@ -210,7 +210,7 @@ def test_unreachable_repository_takes_nothing_away(
     later = mirror()
     look(later)
     assert files(later) == {"m/1/model.onnx": b"1"}
-    assert later.status.trouble == f"{bucket.url} cannot be reached, or does not answer in time"
+    assert later.status.failure == f"{bucket.url} cannot be reached, or does not answer in time"
     assert later.status.settled
     empty = mirror("other")
     look(empty)
@@ -218,14 +218,14 @@ def test_unreachable_repository_takes_nothing_away(
 
 
 def test_empty_repository_is_not_believed_at_once(bucket: Bucket, mirror: MakeMirror) -> None:
-    """Where the last model is gone, what is here stays for a while: it may be a mistake."""
+    """If the last model is gone, the local files stay for a while: it may be a mistake."""
     bucket.put("m/1/model.onnx", b"1")
     local = mirror()
     look(local)
     bucket.delete("m/1/model.onnx")
     look(local)
     assert files(local) == {"m/1/model.onnx": b"1"}
-    assert "has no model any more" in local.status.trouble
+    assert "no longer has a model" in local.status.failure
 
 
 def test_half_published_version_waits(bucket: Bucket, mirror: MakeMirror) -> None:
@@ -256,12 +256,12 @@ HOSTILE = {
     "/evil": "",
     "\x01/1/model.onnx": "",
 }
-"""Keys that no path can be, and the folder that they are told of."""
+"""Keys that cannot be paths, and the folder under which they are reported."""
 
 
 @pytest.mark.parametrize("key", HOSTILE)
 def test_hostile_key_holds_up_only_its_own(bucket: Bucket, mirror: MakeMirror, key: str) -> None:
-    """It is told by name; what is here of its version stays, the rest is followed."""
+    """It is reported by name; the files of its version stay, and the rest is followed."""
     bucket.put("m/1/model.onnx", b"1")
     bucket.put("k/1/model.onnx", b"1")
     local = mirror()
@@ -271,7 +271,7 @@ def test_hostile_key_holds_up_only_its_own(bucket: Bucket, mirror: MakeMirror, k
     bucket.put("k/2/model.onnx", b"2")
     bucket.put("new/1/model.onnx", b"1")
     look(local)
-    assert not local.status.trouble
+    assert not local.status.failure
     (problem,) = local.status.problems
     assert problem.file == HOSTILE[key]
     assert repr(f"models/{key}")[1:-1] in str(problem)
@@ -300,7 +300,7 @@ def test_hostile_keys_on_every_level_leave_what_is_here(bucket: Bucket, mirror: 
     for _ in range(3):
         look(local, {name: ModelUse() for name in ("m", "k")})
     assert set(files(local)) == {"m/1/model.onnx", "k/1/model.onnx", "k/2/model.onnx"}
-    assert not local.status.trouble
+    assert not local.status.failure
     assert {problem.file for problem in local.status.problems} == {"", "m", "k/1"}
 
 
@@ -328,7 +328,7 @@ def test_file_that_is_a_folder_as_well_is_told(bucket: Bucket, mirror: MakeMirro
     look(local)
     assert files(local) == {"m/1/model.onnx": b"1"}
     (problem,) = local.status.problems
-    assert "model.onnx/x: it lies in what is a file itself" in str(problem)
+    assert "model.onnx/x: its folder is also the name of a file" in str(problem)
 
 
 def test_listing_without_end_is_given_up(
@@ -341,12 +341,12 @@ def test_listing_without_end_is_given_up(
     monkeypatch.setattr(store, "LISTING_SECONDS", -1.0)
     look(local)
     assert files(local) == {"m/1/model.onnx": b"1"}
-    assert "was not listed within" in local.status.trouble
+    assert "was not listed within" in local.status.failure
 
 
 @pytest.mark.parametrize("key", ["m/one/model.onnx", ".m/1/model.onnx", "a b/1/model.onnx"])
 def test_what_is_no_model_is_left_out(bucket: Bucket, mirror: MakeMirror, key: str) -> None:
-    """Names that are none of a model or version are not fetched, and the rest is."""
+    """Names that do not belong to a model or version are not fetched, and the rest is."""
     bucket.put("m/1/model.onnx", b"1")
     bucket.put(key, b"2")
     bucket.client.put_object(Bucket=bucket.name, Key="models/m/1/", Body=b"")  # as consoles make
@@ -381,7 +381,7 @@ def test_second_process_leaves_the_folder_to_the_first(bucket: Bucket, mirror: M
 
 
 def test_old_versions_go_but_for_one_to_step_back_to(bucket: Bucket, mirror: MakeMirror) -> None:
-    """Of what nobody wants or has loaded, the newest stays."""
+    """Of the versions neither wanted nor loaded, the newest stays."""
     local = mirror()
     for number in (1, 2, 3, 4):
         bucket.put(f"m/{number}/model.onnx", b"%d" % number)

@@ -36,7 +36,7 @@ LABELS = "a\nb\nc\nd\n"
 
 @pytest.fixture
 def pipeline(tmp_path: Path) -> Path:
-    """A pipeline with its labels, beside what is no part of it; and a key, which is trusted."""
+    """A pipeline with its labels and a file that does not belong to it; and a trusted key."""
     folder = tmp_path / "made"
     folder.mkdir()
     (folder / "labels.txt").write_text(LABELS)
@@ -49,7 +49,7 @@ def pipeline(tmp_path: Path) -> Path:
 
 
 def publish(path: Path, name: str, to: object, key: Path | None, *more: str, code: int = 0) -> Any:
-    """What the command says."""
+    """Return the report of the command."""
     sign = [] if key is None else ["--sign", str(key)]
     arguments = ["publish", str(path), "--name", name, "--to", str(to), "--json", *sign, *more]
     done = CliRunner().invoke(cli, arguments)
@@ -65,7 +65,7 @@ def answer(server: Cohort) -> Any:
 def test_a_signed_pipeline_goes_through_a_bucket(
     bucket: Bucket, pipeline: Path, tmp_path: Path
 ) -> None:
-    """With what it names and the members that only it wants; nothing that was changed serves."""
+    """It has its named files, and members that only it wants; no changed version serves."""
     for factor in (2.0, 10.0):
         member = onnx_models.save(affine(factor), tmp_path / f"{factor}.onnx")
         publish(member, "member", bucket.url, tmp_path / "key")
@@ -90,7 +90,7 @@ def test_a_signed_pipeline_goes_through_a_bucket(
 def test_check_fetches_the_members_that_steps_name(
     bucket: Bucket, pipeline: Path, tmp_path: Path
 ) -> None:
-    """Also an old version; a pipeline that lies beside the versions is told."""
+    """They include an old version; a pipeline next to the versions is reported."""
     for number, factor in ((1, 2.0), (2, 10.0)):
         path = onnx_models.save(affine(factor), tmp_path / f"{number}.onnx")
         bucket.put(f"member/{number}/model.onnx", path)
@@ -110,7 +110,7 @@ def test_a_web_server_has_pipelines(tmp_path: Path) -> None:
     write(tmp_path / "web", **{"whole/1/pipeline.yaml": PIPELINE.encode()})
     with web_server(tmp_path / "web", WITH_RANGES) as port:
         mirror = Mirror(f"http://127.0.0.1:{port}", tmp_path / "mirror")
-        mirror.look()
+        mirror.sync()
         assert mirror.wait(PATIENCE)
         mirror.close()
     assert (mirror.models / "whole/1/pipeline.yaml").read_text() == PIPELINE
@@ -118,7 +118,7 @@ def test_a_web_server_has_pipelines(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_not_signed_is_not_read(pipeline: Path, tmp_path: Path) -> None:
-    """Labels beside a signed pipeline that its manifest does not name make it UNAVAILABLE."""
+    """Labels next to a signed pipeline that its manifest does not name make it UNAVAILABLE."""
     models = tmp_path / "models"
     version = models / "whole/1"
     version.mkdir(parents=True)

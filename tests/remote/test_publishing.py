@@ -26,14 +26,14 @@ from tests.waiting import wait_until
 
 
 def publish(model: Path, bucket: Bucket, key: Path, code: int = 0) -> dict[str, Any]:
-    """What the command printed, run in this process."""
+    """Return the output of the command, run in this process."""
     done = CliRunner().invoke(cli, arguments(model, bucket, key))
     assert done.exit_code == code, done.output
     return dict(json.loads(done.stdout))
 
 
 def publish_apart(model: Path, bucket: Bucket, key: Path) -> dict[str, Any]:
-    """What it printed, run as a process of its own, which takes seconds."""
+    """Return its output, run as a separate process, which takes seconds."""
     done = run_command(*arguments(model, bucket, key))
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
@@ -45,7 +45,7 @@ def arguments(model: Path, bucket: Bucket, key: Path) -> list[str]:
 
 
 def answer(server: Cohort) -> tuple[str, object]:
-    """The version that answers a row of ones, and what it answers."""
+    """Return the version that answers a row of ones, and what it answers."""
     body = {"model": "times", "inputs": {"x": [[1.0, 1.0, 1.0]]}}
     done = httpx.post(f"{server.url}/predict", json=body).json()
     return done["version"], done["outputs"]["y"]
@@ -103,7 +103,7 @@ def test_signed_versions_go_through_a_bucket_and_no_others(
 def test_same_files_are_published_once_unless_they_are_damaged(
     bucket: Bucket, models: Mapping[float, Path], tmp_path: Path
 ) -> None:
-    """Which version they are is told, exit 0; one that is damaged there is no such version."""
+    """The version with the same files is reported, exit 0; a damaged one does not count."""
     assert publish(models[2.0], bucket, tmp_path / "ours")["version"] == 1
     again = publish(models[2.0], bucket, tmp_path / "ours")
     assert (again["version"], again["already"]) == (1, True)
@@ -116,7 +116,7 @@ def test_same_files_are_published_once_unless_they_are_damaged(
 def test_who_may_not_write_is_told(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a sentence, exit 2, and nothing is there."""
+    """The command prints a sentence, exits with 2, and leaves nothing there."""
     model = onnx_models.save(onnx_models.times(2.0), tmp_path / "model.onnx")
     pem = OURS.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (tmp_path / "key").write_bytes(pem)

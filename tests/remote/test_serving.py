@@ -26,7 +26,7 @@ def put_model(bucket: Bucket, folder: Path, number: int, factor: float) -> None:
 
 
 def version(server: Cohort) -> str:
-    """The version that answers."""
+    """Return the version that answers."""
     body = {"inputs": {"x": [[1.0, 1.0, 1.0]]}}
     answer = httpx.post(f"{server.url}/models/times/predict", json=body).json()
     return str(answer.get("version"))
@@ -99,7 +99,7 @@ def trickling(tmp_path: Path) -> Iterator[tuple[Path, str]]:
 def test_what_is_fetched_serves_while_others_trickle(
     tmp_path: Path, trickling: tuple[Path, str], slow: int
 ) -> None:
-    """As many slow models as there are fetches hold up no other; `problems` has their rates."""
+    """Slow models in all fetch slots hold up no other; `problems` has their rates."""
     folder, url = trickling
     names = [f"slow{number}" for number in range(slow)] + ["times"]
     index = ""

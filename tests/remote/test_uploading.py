@@ -33,7 +33,7 @@ def version(tmp_path: Path) -> Mapping[str, Path]:
 def test_versions_are_numbered_one_after_the_other(
     bucket: Bucket, version: Mapping[str, Path]
 ) -> None:
-    """The next number after all there are, whole or not; the bytes that went are told."""
+    """It is the next number after all versions, whole or not; the sent bytes are reported."""
     sent: list[int] = []
     assert upload_version(bucket.url, "m", version, sent=sent.append) == 1
     assert sum(sent) == sum(file.stat().st_size for file in version.values())
@@ -50,7 +50,7 @@ def test_versions_are_numbered_one_after_the_other(
 def test_publishers_at_once_get_numbers_of_their_own(
     bucket: Bucket, version: Mapping[str, Path]
 ) -> None:
-    """Whoever makes the manifest first has the number; the others take the next ones."""
+    """The first publisher to write the manifest has the number; the others take the next ones."""
     with ThreadPoolExecutor(8) as pool:
         numbers = list(pool.map(lambda _: upload_version(bucket.url, "m", version), range(8)))
     assert sorted(numbers) == list(range(1, 9))
@@ -69,7 +69,7 @@ def test_hostile_key_does_not_hold_up_a_publisher(
 def test_model_that_cannot_be_listed_takes_no_version(
     bucket: Bucket, version: Mapping[str, Path]
 ) -> None:
-    """Nobody knows its next number; the key to delete is told."""
+    """Its next number is unknown; the error names the key to delete."""
     for key in ("m/6/model.onnx", "m/../evil", "m/6/../evil"):
         bucket.put(key, b"evil")
     with pytest.raises(RemoteFailed, match=r"the bucket has the key 'models/m/\.\./"):
@@ -108,7 +108,7 @@ def test_publisher_that_dies_leaves_nothing_that_is_served(
         process.wait()
     assert bucket.paths == ["m/1/manifest.json"]
     mirror = Mirror(bucket.url, tmp_path / "mirror", quiet=0)
-    mirror.look()
+    mirror.sync()
     assert mirror.wait(PATIENCE)
     mirror.close()
     assert not list(mirror.models.rglob("*"))

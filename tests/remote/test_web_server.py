@@ -41,7 +41,7 @@ LARGE = bytes(range(256)) * (4 << 12)
 
 @contextmanager
 def web_server(folder: Path, program: str) -> Iterator[int]:
-    """Serve a folder in a process of its own, and give its port."""
+    """Serve a folder in a separate process, and yield its port."""
     port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-c", program, str(folder), str(port)], stderr=subprocess.DEVNULL
@@ -72,18 +72,18 @@ def write(folder: Path, **extra: bytes) -> None:
 
 @pytest.mark.parametrize("program", [WITH_RANGES, WITHOUT_RANGES])
 def test_models_of_a_web_server_are_fetched(tmp_path: Path, program: str) -> None:
-    """What SHA256SUMS names is fetched and verified, after a break from where it ended or anew."""
+    """Files in SHA256SUMS are fetched and verified; a broken download continues or restarts."""
     write(tmp_path / "web")
     with web_server(tmp_path / "web", program) as port, network(port) as between:
         between.cut = len(LARGE) // 2
         mirror = Mirror(f"http://127.0.0.1:{between.port}", tmp_path / "mirror")
-        mirror.look()
+        mirror.sync()
         assert mirror.wait(PATIENCE)
         assert not (mirror.models / "m/1").exists()
         between.cut = None
         mirror.close()
         mirror = Mirror(f"http://127.0.0.1:{between.port}", tmp_path / "mirror")
-        mirror.look()
+        mirror.sync()
         assert mirror.wait(PATIENCE)
         mirror.close()
     assert (mirror.models / "m/1/model.onnx").read_bytes() == LARGE
@@ -98,10 +98,10 @@ def test_server_without_an_index_is_told_how_to_make_one(tmp_path: Path) -> None
     """A web server cannot list a folder: the message has the command that makes the list."""
     with web_server(tmp_path, WITHOUT_RANGES) as port:
         mirror = Mirror(f"http://127.0.0.1:{port}", tmp_path / "mirror")
-        mirror.look()
+        mirror.sync()
         mirror.close()
-    assert "SHA256SUMS is not there: a web server cannot list a folder" in mirror.status.trouble
-    assert "sha256sum {} + > SHA256SUMS" in mirror.status.trouble
+    assert "SHA256SUMS is not there: a web server cannot list a folder" in mirror.status.failure
+    assert "sha256sum {} + > SHA256SUMS" in mirror.status.failure
 
 
 def test_file_that_is_not_what_the_index_says_is_refused(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_file_that_is_not_what_the_index_says_is_refused(tmp_path: Path) -> None
     (tmp_path / "web/m/1/model.onnx").write_bytes(b"swapped")
     with web_server(tmp_path / "web", WITH_RANGES) as port:
         mirror = Mirror(f"http://127.0.0.1:{port}", tmp_path / "mirror")
-        mirror.look()
+        mirror.sync()
         assert mirror.wait(PATIENCE)
         mirror.close()
     (problem,) = mirror.status.problems
@@ -138,10 +138,10 @@ def test_index_leads_nowhere_else(tmp_path: Path, path: str) -> None:
         index.write(f"{DIGEST}  {path}\n")
     with web_server(tmp_path / "web", WITHOUT_RANGES) as port:
         mirror = Mirror(f"http://127.0.0.1:{port}", tmp_path / "mirror")
-        mirror.look()
+        mirror.sync()
         assert mirror.wait(PATIENCE)
         mirror.close()
-    assert mirror.status.problems or mirror.status.trouble
+    assert mirror.status.problems or mirror.status.failure
     assert not [found for found in tmp_path.rglob("*") if "evil" in found.name]
 
 
@@ -191,19 +191,19 @@ def site(host: str = "127.0.0.1") -> Iterator[Site]:
 @pytest.mark.parametrize("host", ["127.0.0.2", "127.0.0.1", "user:password@127.0.0.2"])
 @pytest.mark.parametrize("path", ["/SHA256SUMS", "/m/config.yaml", "/m/1/model.onnx"])
 def test_redirect_to_another_host_is_refused_by_name(tmp_path: Path, host: str, path: str) -> None:
-    """Whatever is redirected, the other host, or port, is not asked, and the problem names it."""
+    """The other host or port gets no request, and the problem names it."""
     name = host.rpartition("@")[2]
     with site() as web, site(name) as inside:
         index = f"{DIGEST}  m/1/model.onnx\n{DIGEST}  m/config.yaml\n".encode()
         web.files = {"/SHA256SUMS": index, "/m/config.yaml": b""}
         web.redirects = {path: f"http://{host}:{inside.port}/latest/meta-data/role"}
         mirror = Mirror(f"http://127.0.0.1:{web.port}", tmp_path / "mirror")
-        mirror.look()
+        mirror.sync()
         assert mirror.wait(PATIENCE)
         mirror.close()
     assert not inside.asked
-    said = " ".join([mirror.status.trouble, *map(str, mirror.status.problems)])
-    assert f"redirects to another host, '{name}:{inside.port}', which is not asked" in said
+    said = " ".join([mirror.status.failure, *map(str, mirror.status.problems)])
+    assert f"redirects to another host, '{name}:{inside.port}', which is not followed" in said
     assert "password" not in said
 
 
@@ -217,7 +217,7 @@ def test_redirect_on_the_host_is_followed(tmp_path: Path) -> None:
             "/m/1/kept": LARGE,
         }
         mirror = Mirror(f"http://127.0.0.1:{web.port}", tmp_path / "mirror")
-        mirror.look()
+        mirror.sync()
         assert mirror.wait(PATIENCE)
         mirror.close()
     assert (mirror.models / "m/1/model.onnx").read_bytes() == LARGE
@@ -228,15 +228,15 @@ def test_redirect_on_the_host_is_followed(tmp_path: Path) -> None:
 def test_answer_is_never_quoted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, status: int
 ) -> None:
-    """A problem stands where everybody can read it: an answer may be of somebody else."""
+    """Every user can read a problem, and an answer may come from another server."""
     for name, value in KEYS.items():
         monkeypatch.setenv(name, value)
     with site() as web:
         web.status = status
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{web.port}")
         mirror = Mirror(address.format(web.port), tmp_path / "mirror")
-        mirror.look()
+        mirror.sync()
         mirror.close()
     assert web.asked
-    assert mirror.status.trouble
-    assert "SECRET" not in f"{mirror.status.trouble} {mirror.status.problems}"
+    assert mirror.status.failure
+    assert "SECRET" not in f"{mirror.status.failure} {mirror.status.problems}"

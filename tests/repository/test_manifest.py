@@ -1,4 +1,4 @@
-"""What a published version promises."""
+"""The promises of a published version."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_manifest_that_is_huge_is_not_parsed(tmp_path: Path) -> None:
 
 
 def test_manifest_is_read_as_far_as_it_is_long(tmp_path: Path) -> None:
-    """Reading on would wait for ever where what is linked has no end, such as /proc/kmsg."""
+    """Reading further would never end if the linked file has no end, such as /proc/kmsg."""
     (tmp_path / "manifest.json").symlink_to("/proc/self/status")
     with pytest.raises(LoadFailed, match="EOF"):
         read_manifest(tmp_path)
@@ -97,7 +97,7 @@ def test_manifest_that_is_written_is_read_back(tmp_path: Path) -> None:
 
 
 def test_what_is_written_of_rows_is_what_differs_from_axis_0() -> None:
-    """Or why nothing is proven."""
+    """Without a proof the reason is written."""
     shared = RowVerdict(
         RowKind.SHARED,
         inputs={"x": 0, "h": 1, "rate": None},
@@ -114,7 +114,7 @@ def test_what_is_written_of_rows_is_what_differs_from_axis_0() -> None:
 
 
 def test_manifest_without_rows_is_read(tmp_path: Path) -> None:
-    """Earlier ones have none; a later Cohort may have verdicts and keys of its own."""
+    """Earlier manifests do not have them; a later Cohort may have other verdicts and keys."""
     write(tmp_path, {"format": 1, "opset": 20})
     earlier = read_manifest(tmp_path)
     assert earlier is not None
@@ -158,7 +158,7 @@ def test_keys_of_later_editions_are_passed_over(tmp_path: Path) -> None:
 def test_manifest_that_cannot_be_understood_fails_the_load(
     tmp_path: Path, content: object, says: str
 ) -> None:
-    """With the place in the file, so that it can be mended or published anew."""
+    """The error has the place in the file, so that it can be fixed or published again."""
     write(tmp_path, content)
     with pytest.raises(LoadFailed, match=r"manifest\.json") as caught:
         read_manifest(tmp_path)
@@ -167,7 +167,7 @@ def test_manifest_that_cannot_be_understood_fails_the_load(
 
 @pytest.mark.parametrize("junk", [b"", b"\x00\xff", b"{", b"[" * 100_000, b'{"format": NaN}'])
 def test_junk_fails_the_load(tmp_path: Path, junk: bytes) -> None:
-    """And raises nothing but LoadFailed."""
+    """Only LoadFailed is raised."""
     (tmp_path / "manifest.json").write_bytes(junk)
     with pytest.raises(LoadFailed):
         read_manifest(tmp_path)
@@ -184,7 +184,7 @@ def test_manifest_of_countless_values_is_refused_unread(tmp_path: Path) -> None:
 
 
 def test_key_that_is_there_twice_fails_the_load(tmp_path: Path) -> None:
-    """At any depth, since another reader may take the other of the two."""
+    """This holds at any depth, since another reader may take the other value."""
     digest = "0" * 64
     (tmp_path / "manifest.json").write_text(
         f'{{"format": 1, "files": {{"a": "{digest}", "a": "{digest}"}}}}'
@@ -217,7 +217,7 @@ texts = hnp.arrays(
 
 
 def kept(array: Array) -> Array:
-    """The array as it comes back from a manifest."""
+    """Return the array after a round trip through a manifest."""
     example = Example(inputs={"x": array}, outputs={})
     written = json.loads(dump_manifest(Manifest(format=1, examples=(example,))))
     return TypeAdapter(Manifest).validate_json(json.dumps(written)).examples[0].inputs["x"]
@@ -225,7 +225,7 @@ def kept(array: Array) -> Array:
 
 @given(numbers | texts)
 def test_arrays_are_kept_exactly(array: Array) -> None:
-    """Datatype, shape and every bit, NaN's included."""
+    """Datatype, shape and every bit survive, NaN's included."""
     read = kept(array)
     assert read.dtype == array.dtype
     assert read.shape == array.shape
@@ -238,7 +238,7 @@ def test_arrays_are_kept_exactly(array: Array) -> None:
 
 @pytest.mark.parametrize("row", DATATYPES, ids=lambda row: row.name)
 def test_tensors_are_written_as_the_binary_extension_writes_them(row: Datatype) -> None:
-    """One form for every datatype: four elements of INT4 are two bytes here as on the wire."""
+    """Every datatype has one form: four elements of INT4 are two bytes here as on the wire."""
     array = (
         np.array(["a", "é", "", "b"], np.object_) if row.kind == "text" else np.ones(4, row.dtype)
     )
@@ -259,20 +259,20 @@ def test_arrays_of_the_other_byte_order_and_layout_are_kept() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"shape": [3]}, "'x' of FP32 and shape [3] takes 12 bytes, got 8"),
+        ({"shape": [3]}, "'x' of FP32 and shape [3] needs 12 bytes, got 8"),
         ({"shape": [-2]}, "'x': shape.0"),
         ({"datatype": "FP31"}, "'x' has an unknown datatype 'FP31'"),
         ({"base64": "!"}, "'x': its base64 is broken"),
         ({"base64": "é"}, "'x': its base64 is broken"),
-        ({"base64": "AAAA"}, "takes 8 bytes, got 3"),
-        ({"datatype": "BYTES", "base64": "/////w=="}, "'x' of BYTES and shape [2] takes at least"),
+        ({"base64": "AAAA"}, "needs 8 bytes, got 3"),
+        ({"datatype": "BYTES", "base64": "/////w=="}, "'x' of BYTES and shape [2] needs at least"),
         ({"datatype": "BYTES", "shape": [1], "base64": "/////w=="}, "'x' ends within its element"),
         ({"datatype": "BYTES", "base64": "AQAAAP8CAAAA//4="}, "UTF-8"),
         (
             {"datatype": "BOOL", "base64": "AAI="},
-            "inputs: 'x' of BOOL takes bytes of 0 or 1, got 2 at byte 1",
+            "inputs: 'x' of BOOL must have only bytes 0 and 1, got 2 at byte 1",
         ),
-        ({"datatype": "INT4", "shape": [4], "base64": "AQIDBA=="}, "takes 2 bytes, got 4"),
+        ({"datatype": "INT4", "shape": [4], "base64": "AQIDBA=="}, "needs 2 bytes, got 4"),
     ],
 )
 def test_tensor_that_is_broken_says_how(tmp_path: Path, change: dict[str, Any], says: str) -> None:
@@ -285,7 +285,7 @@ def test_tensor_that_is_broken_says_how(tmp_path: Path, change: dict[str, Any], 
 
 
 def test_digests_of_untouched_files_are_right(tmp_path: Path) -> None:
-    """What was published is what is here, in folders below, too."""
+    """The files here are the published ones, including those in subfolders."""
     (tmp_path / "model.onnx").write_bytes(b"onnx")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "weights.bin").write_bytes(b"1234")
@@ -326,7 +326,7 @@ def floats(*values: float) -> dict[str, Array]:
 
 
 def test_example_fits_its_model_or_says_so() -> None:
-    """An example goes by the specs of the model that is here."""
+    """An example is read with the specs of the local model."""
     example = Example(inputs=floats(1, 2), outputs={})
     spec = TensorSpec("y", "FP32", ("N",))
     np.testing.assert_array_equal(example.input_arrays([spec])["y"], [1, 2])
@@ -337,20 +337,20 @@ def test_example_fits_its_model_or_says_so() -> None:
 
 
 def test_example_compares_the_outputs_it_has() -> None:
-    """A model may have grown more outputs than an example tells of."""
+    """A model may have more outputs than its example."""
     example = Example(inputs={}, outputs=floats(1))
     assert not example.mismatch(floats(1) | {"more": np.zeros(3)})
     assert example.mismatch({"more": np.zeros(3)}) == "output 'y' is missing"
 
 
 def test_example_is_compared_within_its_own_tolerance() -> None:
-    """Or else within that of the same model on another machine."""
+    """Without one, the tolerance is that of the same model on another machine."""
     assert "tolerance 1e-05 + 0.0001" in Example({}, floats(1)).mismatch(floats(1.1))
     assert not Example({}, floats(1), Tolerance(0.2, 0)).mismatch(floats(1.1))
 
 
 def test_the_example_of_the_reference_is_a_manifest(tmp_path: Path) -> None:
-    """With every key there is, and none that is not read."""
+    """It has every key, and no key that is not read."""
     page = (Path(__file__).parents[2] / "docs/reference/manifest.md").read_text()
     written = page.split("```json\n")[1].split("```")[0]
     (tmp_path / "manifest.json").write_text(written)
@@ -392,7 +392,7 @@ def test_text_is_described_by_its_most_frequent_values_and_its_lengths() -> None
     )
 )
 def test_any_distribution_can_be_written_and_read(array: Array) -> None:
-    """Also of the largest numbers there are, of nothing, and of NaN alone."""
+    """This includes the largest numbers, no numbers, and NaN alone."""
     features = describe_features({"x": array})
     written = dump_manifest(Manifest(format=1, features=features))
     assert TypeAdapter(Manifest).validate_json(written).features == features

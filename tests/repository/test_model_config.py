@@ -30,7 +30,7 @@ FILE = "iris/config.yaml"
 
 
 def problems(text: str) -> dict[str, str]:
-    """What is wrong with a config: sentences by key."""
+    """Return the problems of a config: sentences by key."""
     with pytest.raises(ConfigProblems) as caught:
         parse_model_config(text, FILE)
     assert all(problem.file == FILE for problem in caught.value.problems)
@@ -39,12 +39,12 @@ def problems(text: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("none", ["[]", "{}"])
 def test_there_may_be_no_examples(none: str) -> None:
-    """Said as in the commented example of the file, and as it was said before."""
+    """Examples may be absent as in the commented example of the file, and in the former way."""
     assert parse_model_config(f"example: {none}", FILE).example == ()
 
 
 def test_an_example_may_name_a_file_of_the_version() -> None:
-    """Of its folder: no other file of the machine is read."""
+    """The file must be in its folder: no other file of the machine is read."""
     given = parse_model_config("example: [rows.npz, {x: [1, 4]}]", FILE).example
     assert given == ("rows.npz", {"x": [1, 4]})
     assert parse_model_config("example: rows.npz", FILE).example == ("rows.npz",)
@@ -62,7 +62,7 @@ def test_without_a_file_everything_has_its_default(tmp_path: Path) -> None:
 
 
 def test_every_key_is_read() -> None:
-    """The example of the design, key by key."""
+    """The example of the design is read key by key."""
     config = parse_model_config(
         """
         providers: [tensorrt, {cuda: {device_id: 0}}, cpu]
@@ -101,7 +101,7 @@ def test_every_key_is_read() -> None:
 
 
 def test_all_problems_come_at_once() -> None:
-    """A wrong key, a wrong type and a wrong value hide none of each other."""
+    """A wrong key, a wrong type and a wrong value do not hide each other."""
     found = problems("""
         batching: {max_batchsize: 3, max_queue_size: "32", max_batch_size: 0}
         provider_policy: requir
@@ -127,14 +127,14 @@ def test_all_problems_come_at_once() -> None:
     ],
 )
 def test_an_unknown_key_of_versions_is_told_as_any_other(text: str, said: str) -> None:
-    """Although any of several forms may stand there."""
+    """The error is clear although `versions` has several forms."""
     with pytest.raises(ConfigInvalid) as caught:
         parse_model_config(text, FILE)
     assert str(caught.value) == f"iris/config.yaml: {said}"
 
 
 def test_error_names_file_key_and_remedy() -> None:
-    """One line for each problem, and the first one's facts on the error."""
+    """Each problem has one line, and the error has the first one's facts."""
     with pytest.raises(ConfigInvalid) as caught:
         parse_model_config("timeout: 3\nwarmup: 4", FILE)
     assert str(caught.value).splitlines() == [
@@ -225,7 +225,7 @@ def test_value_that_does_not_fit_is_named(text: str, key: str) -> None:
     ],
 )
 def test_what_is_no_plain_yaml_is_refused(text: str, says: str) -> None:
-    """YAML's darker corners are problems of the file, with the line where there is one."""
+    """YAML's darker corners are problems of the file, with the line if it is known."""
     assert says in problems(text)[""]
 
 
@@ -288,7 +288,7 @@ def test_byte_order_mark_is_no_problem(tmp_path: Path) -> None:
 
 @given(st.text() | st.text(alphabet="ab:[]{}&*!<>|-? \n'\"#%,012.~"))
 def test_random_text_is_read_or_refused(text: str) -> None:
-    """Whatever stands in the file, the only thing raised is ConfigInvalid."""
+    """For any text, the only exception is ConfigInvalid."""
     with contextlib.suppress(ConfigInvalid):
         parse_model_config(text, FILE)
 
@@ -305,7 +305,7 @@ keys = st.sampled_from(
 
 @given(st.dictionaries(keys, values))
 def test_random_values_are_read_or_refused(tree: dict[str, object]) -> None:
-    """So for well-formed files with anything in them."""
+    """This holds for well-formed files with any values."""
     written = io.StringIO()
     YAML(typ="safe", pure=True).dump(tree, written)
     with contextlib.suppress(ConfigInvalid):
@@ -359,6 +359,6 @@ def test_config_that_is_written_is_read_back(
     ],
 )
 def test_versions_say_what_is_wanted(text: str, wanted: set[int]) -> None:
-    """The latest ones, all, or those named, of what is on disk."""
+    """They are the latest ones, all, or the named ones, of those on disk."""
     assert parse_model_config(text, FILE).versions.wanted([3, 1, 7]) == wanted
     assert parse_model_config(text, FILE).versions.wanted([]) == frozenset()

@@ -1,4 +1,4 @@
-"""What a scan knows of the signatures of versions, of which one takes over from another."""
+"""Signatures of versions in a scan, when one version takes over from another."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def put(models: Path, version: int, model: onnx.ModelProto) -> None:
 
 
 def inputs(snapshot: Snapshot) -> dict[int, list[str] | None]:
-    """The names of the inputs of versions whose signatures count."""
+    """Return the names of the inputs of versions whose signatures count."""
     found = snapshot.models["m"].signatures
     return {n: one and [spec.name for spec in one.inputs] for n, one in found.items()}
 
 
 def test_signatures_count_where_versions_take_over_from_each_other(tmp_path: Path) -> None:
-    """Not those of one version alone, of others than `versions` lists, or where all may change."""
+    """A single version, versions outside `versions`, and allowed changes do not count."""
     put(tmp_path, 1, onnx_models.mlp())
     assert inputs(scan(tmp_path, quiet=0)) == {}
     put(tmp_path, 2, onnx_models.two_inputs())
@@ -54,7 +54,7 @@ def test_each_file_is_read_once(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_now_keeps_its_signature(tmp_path: Path) -> None:
-    """A version is not let go because the one before it cannot be looked at for a moment."""
+    """A version stays if the one before it cannot be read for a moment."""
     put(tmp_path, 1, onnx_models.mlp())
     put(tmp_path, 2, onnx_models.two_inputs())
     first = scan(tmp_path, quiet=0)

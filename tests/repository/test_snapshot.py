@@ -1,4 +1,4 @@
-"""What is on disk."""
+"""The files on disk."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def put(models: Path, where: str, content: bytes = b"onnx") -> Path:
 
 
 def now(models: Path, previous: Snapshot | None = None) -> Snapshot:
-    """Scan, taking everything as it stands."""
+    """Scan, taking every file as complete."""
     return scan(models, previous, quiet=0)
 
 
@@ -49,7 +49,7 @@ def versions(snapshot: Snapshot) -> dict[str, list[int]]:
 
 
 def test_models_and_versions_are_found(models: Path) -> None:
-    """By name and by number, in order, with the path of each."""
+    """They are ordered by name and by number, with the path of each."""
     for where in ("iris/10", "iris/9", "a.b-c_D/1"):
         put(models, where)
     found = now(models)
@@ -61,8 +61,7 @@ def test_models_and_versions_are_found(models: Path) -> None:
 
 
 def test_what_is_no_model_is_passed_over(models: Path) -> None:
-    """Files, dot folders and caches beside models, and files beside versions, are nobody's
-    business."""
+    """Files, dot folders and caches next to models, and files next to versions, are ignored."""
     put(models, "iris/1")
     for name in ("README.md", "train.py", "iris/labels.txt"):
         (models / name).touch()
@@ -88,7 +87,7 @@ def test_what_is_no_model_is_passed_over(models: Path) -> None:
     ],
 )
 def test_name_that_cannot_be_is_told(models: Path, where: str, says: str) -> None:
-    """Each with its place and what to do, and nothing of it is served."""
+    """Each problem has its place and the fix, and nothing of it is served."""
     put(models, where)
     found = now(models)
     assert found.models == {}
@@ -96,7 +95,7 @@ def test_name_that_cannot_be_is_told(models: Path, where: str, says: str) -> Non
 
 
 def test_version_without_a_whole_model_is_told(models: Path) -> None:
-    """No file, an empty one, a folder or a dead link in its place."""
+    """There may be no file, an empty one, a folder or a dead link in its place."""
     put(models, "iris/1")
     (models / "iris" / "2").mkdir()
     put(models, "iris/3", b"")
@@ -132,7 +131,7 @@ def test_model_without_versions_says_where_to_put_one(models: Path) -> None:
 
 
 def test_what_dvc_has_not_pulled_is_told(models: Path) -> None:
-    """A file `NAME.dvc` whose NAME is not beside it says so, on each of the three levels."""
+    """A file `NAME.dvc` without its NAME is reported, on each of the three levels."""
     put(models, "iris/1")
     (models / "digits/1").mkdir(parents=True)
     for path in ("iris/1/model.onnx", "iris/2", "iris", "wine", "digits/1/model.onnx"):
@@ -179,7 +178,7 @@ def test_what_dvc_has_not_pulled_is_told(models: Path) -> None:
 def test_a_model_in_another_place_is_named_with_its_own(
     models: Path, there: str, where: str, said: str
 ) -> None:
-    """Whatever a newcomer may have thought."""
+    """The message covers the places that newcomers try."""
     (models / there).parent.mkdir(parents=True, exist_ok=True)
     (models / there).write_bytes(b"model")
     assert told(now(models))[where] == said
@@ -198,7 +197,7 @@ def test_of_many_models_in_another_place_some_are_named(models: Path) -> None:
 
 @pytest.mark.parametrize("name", ["config.yml", "Config.yaml", "config.yaml.txt"])
 def test_a_config_by_another_name_is_named(models: Path, name: str) -> None:
-    """The model is served without it; where there is a config.yaml, that is meant."""
+    """The model is served without it; if a config.yaml exists, that file is the config."""
     put(models, "iris/1")
     (models / "iris" / name).write_text("versions: all")
     found = now(models)
@@ -209,7 +208,7 @@ def test_a_config_by_another_name_is_named(models: Path, name: str) -> None:
 
 
 def test_config_is_read_and_its_problems_told(models: Path) -> None:
-    """A model whose config never could be read has none."""
+    """A model whose config never could be read does not have one."""
     put(models, "iris/1")
     put(models, "digits/1")
     (models / "iris" / "config.yaml").write_text("versions: all")
@@ -224,7 +223,7 @@ def test_config_is_read_and_its_problems_told(models: Path) -> None:
 
 
 def test_config_that_breaks_leaves_the_last_good_one(models: Path) -> None:
-    """A slip while serving changes nothing but is told, until it is mended."""
+    """A mistake while serving changes nothing but is reported, until it is fixed."""
     put(models, "iris/1")
     config = models / "iris" / "config.yaml"
     config.write_text("timeout_ms: 5")
@@ -240,7 +239,7 @@ def test_config_that_breaks_leaves_the_last_good_one(models: Path) -> None:
 
 
 def test_config_that_is_removed_gives_the_defaults(models: Path) -> None:
-    """Without a file there is nothing to hold on to."""
+    """The last good config does not outlive its file."""
     put(models, "iris/1")
     config = models / "iris" / "config.yaml"
     config.write_text("timeout_ms: 5")
@@ -269,7 +268,7 @@ def test_version_asked_for_by_number_must_be_there(models: Path) -> None:
 
 
 def test_stamp_changes_with_any_file(models: Path) -> None:
-    """Replaced, added, removed, in a folder below: each is another version of the version."""
+    """A file that is replaced, added or removed, even in a subfolder, changes it."""
     path = put(models, "iris/1")
     stamps = [now(models).models["iris"].versions[1].stamp]
 
@@ -295,7 +294,7 @@ def test_stamp_changes_with_any_file(models: Path) -> None:
 
 
 def test_a_file_overwritten_in_place_is_another(models: Path) -> None:
-    """With the same size, and its time set back as some copies do."""
+    """It counts as new with the same size and an old time, as some copies set it."""
     path = put(models, "iris/1", b"ONNX")
     before = now(models)
     times = path.stat().st_atime_ns, path.stat().st_mtime_ns
@@ -355,7 +354,7 @@ def test_first_scan_waits_for_fresh_files_only(
     """A start right after a copy has its models; a start with old files is not held up."""
     waits: list[float] = []
     clock = SimpleNamespace(sleep=waits.append, time=time.time, monotonic=time.monotonic)
-    monkeypatch.setattr(snapshot, "time", clock)  # of this module alone: others sleep, too
+    monkeypatch.setattr(snapshot, "time", clock)  # only in this module: others also sleep
     put(models, "iris/1")
     scan(models, quiet=3600)
     assert waits == [3600]
@@ -430,7 +429,7 @@ class Meanwhile(tuple[str, ...]):
 
 
 def test_a_look_sees_one_tree(tmp_path: Path) -> None:
-    """Where the link leads elsewhere while it is looked at, it is looked at again."""
+    """If the link changes during the scan, the folder is scanned again."""
     for model in ("a", "b", "c"):
         put(tmp_path / "41", f"{model}/1")
         put(tmp_path / "42", f"{model}/2")
@@ -444,7 +443,7 @@ def test_a_look_sees_one_tree(tmp_path: Path) -> None:
 
 
 def test_what_is_gone_since_it_was_listed_is_no_problem(models: Path) -> None:
-    """A version, and a model's whole folder."""
+    """A version or a model's whole folder may be deleted during the scan."""
     for where in ("a/1", "a/2", "b/1"):
         put(models, where)
 
@@ -482,7 +481,7 @@ def test_link_to_a_whole_disk_is_not_walked(models: Path, monkeypatch: pytest.Mo
 
 
 def test_what_may_not_be_read_is_told() -> None:
-    """Permissions are the operator's to mend."""
+    """Permissions are the operator's to fix."""
     with TemporaryDirectory() as folder:  # pytest's own are closed to everybody else
         models = Path(folder)
         path = put(models, "iris/1")
@@ -493,7 +492,7 @@ def test_what_may_not_be_read_is_told() -> None:
 
 
 def as_nobody(look: Callable[[], str]) -> str:
-    """What `look` gives a user without privileges: root, who reads everything, sends a child."""
+    """Return the result of `look` for a user without privileges; root forks to become one."""
     if os.geteuid() != 0:
         return look()
     reader, writer = os.pipe()
@@ -538,14 +537,14 @@ def test_a_thousand_versions_are_looked_at_without_reading_them(
 
 
 def test_models_stay_while_their_folder_is_away(models: Path) -> None:
-    """Moved, unmounted, or in the way of a file: it says nothing about what was in it."""
+    """It may be moved, unmounted, or replaced by a file: that proves nothing about its contents."""
     put(models, "iris/1")
     put(models, "digits/1")
     before = now(models)
     away = models.rename(models.with_name("away"))
     meanwhile = now(models, before)
     assert meanwhile.models == before.models
-    assert "folder not found; what was found before stays (digits, iris)" in str(
+    assert "folder not found; the models found before stay (digits, iris)" in str(
         meanwhile.problems[0]
     )
     away.rename(models)

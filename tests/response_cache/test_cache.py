@@ -37,7 +37,7 @@ ROW: Any = np.ones((1, 2), np.float32)
 
 
 class Answers:
-    """What replies got, in their order."""
+    """The results of replies, in their order."""
 
     def __init__(self) -> None:
         self.got: list[Any] = []
@@ -93,7 +93,7 @@ async def test_equal_inputs_are_run_once(
 async def test_requests_that_come_meanwhile_wait_for_the_run(
     engine: CachedEngine, inner: ControlledEngine, counts: CacheCounts
 ) -> None:
-    """Also where the first of them leaves; the run is cancelled once all have left."""
+    """They wait even if the first of them leaves; the run is cancelled once all have left."""
     replies = Answers()
     tickets = [engine.submit({"x": ROW}, replies) for _ in range(4)]
     assert len(inner.requests) == 1
@@ -247,7 +247,7 @@ def test_texts_and_their_bytes_are_other_keys() -> None:
 
 @pytest.mark.parametrize("size", [4, 4096, 65_536])
 def test_keys_are_of_bits_shape_and_datatype(size: int) -> None:
-    """Of any length: 0.0 is not -0.0, a NaN is itself, and views have the keys of their copies."""
+    """This holds for any length: 0.0 is not -0.0, a NaN is itself, and views equal their copies."""
     zeros = np.zeros((2, size), np.float32)
     other, nan = zeros.copy(), zeros.copy()
     other[-1, -1], nan[-1, -1] = -0.0, np.nan
@@ -269,7 +269,7 @@ def test_keys_are_of_bits_shape_and_datatype(size: int) -> None:
 
 
 async def test_a_model_keeps_answers_by_its_config(tmp_path: Path) -> None:
-    """Until another version answers; not with state; metrics count by model."""
+    """It keeps them until another version answers, and not with state; metrics count by model."""
     models = tmp_path / "models"
     onnx_models.save(onnx_models.times(2), models / "m/1/model.onnx")
     (models / "m/config.yaml").write_text("cache: {max_mb: 16}\n")

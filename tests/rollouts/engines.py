@@ -34,7 +34,7 @@ def scores(best: int = 0) -> Outputs:
 
 
 class Events(list[RolloutEvent]):
-    """What was observed, to be waited for."""
+    """Observed events, with a wait for them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Events(list[RolloutEvent]):
 
 
 def make_engine() -> ControlledEngine:
-    """An engine with one input and one output of scores."""
+    """Return an engine with one input and one output of scores."""
     return ControlledEngine((INPUT,), (OUTPUT,))
 
 
@@ -80,11 +80,11 @@ class LiveRig:
         self.live.configure(self.config(text))
 
     def queue(self, version: int) -> ControlledQueue:
-        """The side queue in use of a version."""
+        """Return the side queue in use of a version."""
         return self.engines[version].side_queues[-1]
 
     def copies(self, version: int) -> int:
-        """How many copies wait for a version."""
+        """Return how many copies wait for a version."""
         queues = self.engines[version].side_queues
         return queues[-1].waiting if queues else 0
 
@@ -110,11 +110,11 @@ class LiveRig:
     ) -> None:
         """Reply to requests that `variant` was chosen for, one after the other.
 
-        unwritten: What writing the response failed with; default None: nothing.
+        unwritten: Error from writing the response; default None: no error.
         """
         version = self.live.rollout.variants[variant].version
         for _ in range(times):
-            self.now += SLOT_SECONDS * 1.5  # a unit of its own
+            self.now += SLOT_SECONDS * 1.5  # a separate unit
             observed = self.live.observe(variant, version, caller)
             replied = observed.submitted(inputs(), [OUTPUT], reply, tight_deadline=tight_deadline)
             replied(outputs, error)

@@ -17,7 +17,7 @@ KEYS = [f"user-{number}" for number in range(10_000)]
 
 
 def chosen(*weights: float, seed: str = "m") -> dict[str, str]:
-    """The name that each of 10,000 keys gets; weights belong to v0, v1, …"""
+    """Return the name that each of 10,000 keys gets; weights belong to v0, v1, …"""
     named = [(f"v{number}", weight) for number, weight in enumerate(weights)]
     return {key: choose(named, key, seed=seed) for key in KEYS}
 
@@ -40,7 +40,7 @@ def test_when_one_weight_grows_no_key_leaves_it(
 
 @pytest.mark.parametrize("weights", [(90, 10), (50, 50), (1, 1), (70, 20, 10), (99.5, 0.5), (1, 0)])
 def test_keys_follow_weights(weights: tuple[float, ...]) -> None:
-    """Within five standard deviations of a fair draw, over 10,000 keys."""
+    """Shares are within five standard deviations of a fair draw, over 10,000 keys."""
     counts = Counter(chosen(*weights).values())
     for number, weight in enumerate(weights):
         expected = weight / sum(weights)
@@ -50,7 +50,7 @@ def test_keys_follow_weights(weights: tuple[float, ...]) -> None:
 
 @given(key=st.text(), position=st.integers(0, 2))
 def test_a_weight_of_0_is_never_chosen(key: str, position: int) -> None:
-    """Wherever it stands among the others."""
+    """Its position among the others does not matter."""
     named = [("a", 1.0), ("b", 1e-9)]
     named.insert(position, ("none", 0.0))
     assert choose(named, key, seed="m") != "none"
@@ -90,7 +90,7 @@ def test_placements_of_earlier_releases_stay() -> None:
 
 
 def test_seeds_place_keys_independently() -> None:
-    """Who is on one model's canary is not, for that, on another's."""
+    """A caller on one model's canary is not therefore on another's."""
     one, other = chosen(1, 1, seed="m"), chosen(1, 1, seed="n")
     same = sum(one[key] == other[key] for key in KEYS) / len(KEYS)
     assert 0.45 < same < 0.55
@@ -98,6 +98,6 @@ def test_seeds_place_keys_independently() -> None:
 
 @given(key=st.text(alphabet=st.characters(codec=None)))
 def test_a_placement_lies_in_its_range_and_is_always_the_same(key: str) -> None:
-    """Whatever the key, lone surrogates included."""
+    """This holds for any key, lone surrogates included."""
     assert 0 <= uniform(key) < 1
     assert uniform(key) == uniform(key)

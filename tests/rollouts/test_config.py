@@ -1,4 +1,4 @@
-"""`rollouts.yaml`: what it may say, and every way to get it wrong."""
+"""`rollouts.yaml`: its language, and every way to get it wrong."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def problems(text: str) -> list[str]:
 
 
 def test_every_key_is_read() -> None:
-    """As the values of the modules they govern; headers have no case."""
+    """Values become those of the modules; names of headers are case-insensitive."""
     config = parse_rollouts(WHOLE, "rollouts.yaml")["digits"]
     rollout = config.rollout
     assert rollout.variants == {
@@ -57,7 +57,7 @@ def test_what_is_left_out_has_defaults() -> None:
 
 
 def test_no_file_and_an_empty_one_have_no_rollouts(tmp_path: Path) -> None:
-    """Either is what most servers have."""
+    """Most servers have one of the two."""
     path = tmp_path / "rollouts.yaml"
     assert load_rollouts(path) == {}
     path.touch()
@@ -65,7 +65,7 @@ def test_no_file_and_an_empty_one_have_no_rollouts(tmp_path: Path) -> None:
 
 
 def with_(**parts: str) -> str:
-    """A rollout of two variants with other parts in place."""
+    """Return a rollout of two variants with other parts in place."""
     usual = {"variants": "{a: {version: 1, weight: 1}, b: {version: 2, weight: 1}}"}
     keys = usual | parts
     return "m:\n" + "".join(f"  {key}: {value}\n" for key, value in keys.items())
@@ -119,7 +119,7 @@ def test_a_mistake_is_told_with_its_key(parts: dict[str, str], key: str, said: s
 
 
 def test_a_ramp_is_read_with_its_soak_times() -> None:
-    """One for all steps or one for each, in minutes; an hour unless it says otherwise."""
+    """There is one for all steps or one for each, in minutes; an hour by default."""
     for soak, seconds in (("", (3600.0,) * 3), ("soak_minutes: 5", (300.0,) * 3),
                           ("soak_minutes: [1, 2.5, 3]", (60.0, 150.0, 180.0))):  # fmt: skip
         rollout = parse_rollouts(ramped(f"ramp: [1%, 5 %, 12.5%], {soak}"), "rollouts.yaml")["m"]
@@ -128,14 +128,14 @@ def test_a_ramp_is_read_with_its_soak_times() -> None:
 
 
 def test_all_weight_may_be_a_ramps() -> None:
-    """Only variants that nobody could ever be sent to are a mistake."""
+    """Only variants that can never get a caller are a mistake."""
     text = ramped("ramp: [5%]").replace("weight: 1", "weight: 0")
     rollout = parse_rollouts(text, "rollouts.yaml")["m"].rollout
     assert rollout.at_step(0).shares() == {"a": 0.95, "b": 0.05}
 
 
 def ramped(keys: str, more: str = "guard: {max_error_rate_increase: 0.01}") -> str:
-    """A rollout whose second variant has these keys."""
+    """Return a rollout whose second variant has these keys."""
     variants = f"{{a: {{version: 1, weight: 1}}, b: {{version: 2, {keys}}}}}"
     return f"m: {{variants: {variants}, {more}}}"
 
@@ -170,13 +170,13 @@ def test_a_mistake_in_a_ramp_is_told_with_its_key(
 
 
 def test_a_shadow_of_its_version_may_guard_a_ramp() -> None:
-    """What it disagrees on rolls the variant back, and ends the ramp."""
+    """Its disagreement rolls the variant back, and ends the ramp."""
     more = "shadow: {version: 2}, guard: {max_disagreement: 0.1}"
     assert parse_rollouts(ramped("ramp: [5%]", more), "rollouts.yaml")["m"].rollout.ramp
 
 
 def test_all_mistakes_of_all_models_come_at_once() -> None:
-    """And none of the file is taken."""
+    """No part of the file is used."""
     text = "m: {variants: {a: {version: 0, weight: -1}}}\nn: {baseline: x}\n"
     assert [one.partition(":")[0] for one in problems(text)] == [
         "n.variants",
@@ -187,5 +187,5 @@ def test_all_mistakes_of_all_models_come_at_once() -> None:
 
 @pytest.mark.parametrize("text", ["[1]", "a: 1", "a", "m: {variants: {a: {version: 1}}", "m: null"])
 def test_no_rollouts_at_all(text: str) -> None:
-    """Other YAML, and what is none, are told too."""
+    """Other YAML, and texts that are not YAML, are also reported."""
     assert problems(text)

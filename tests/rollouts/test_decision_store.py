@@ -1,4 +1,4 @@
-"""What the server decided, on disk."""
+"""The server's decisions, on disk."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def state(tmp_path: Path) -> DecisionStore:
 def test_a_decision_is_read_by_every_process_until_it_is_cleared(
     state: DecisionStore, tmp_path: Path
 ) -> None:
-    """Also by one that starts later; clearing it leaves the others."""
+    """A later process reads it as well; clearing it leaves the others."""
     state.record("digits", CANARY)
     state.record("digits", Decision.now(3, "operator", ""))
     state.record("iris", Decision.now(7, "latency", ""))
@@ -43,7 +43,7 @@ def test_a_decision_is_read_by_every_process_until_it_is_cleared(
 
 
 def test_a_clear_is_recorded_with_who_made_it(state: DecisionStore, tmp_path: Path) -> None:
-    """As text of one line; one that does not say, or cannot be read, is a clear all the same."""
+    """The name is text of one line; a clear without it, or with an unreadable one, still counts."""
     for version, by in ((2, "alice on a-machine"), (3, "a\nb"), (4, ""), (5, "torn"), (6, "x")):
         state.record("digits", Decision.now(version, "errors", ""))
         DecisionStore(tmp_path / "state", by=by).clear("digits", version)
@@ -67,7 +67,7 @@ def test_a_clear_is_recorded_with_who_made_it(state: DecisionStore, tmp_path: Pa
 def test_a_ramps_record_of_another_release_is_left_alone(
     state: DecisionStore, tmp_path: Path
 ) -> None:
-    """What it says is not known here, so it may be further."""
+    """Its content is unknown here, so it may be further."""
     assert state.move_ramp("m", "2.0123456789abcdef", RampProgress(1, 1, 0.0))
     record = tmp_path / "state/rollouts/m/2.0123456789abcdef.ramp"
     record.write_text('{"format": 2}')
@@ -76,7 +76,7 @@ def test_a_ramps_record_of_another_release_is_left_alone(
 
 
 def test_without_a_folder_nothing_is_decided(state: DecisionStore) -> None:
-    """A fresh server has none."""
+    """A fresh server does not have one."""
     assert state.read() == Recorded({}, {}, [])
 
 
@@ -110,7 +110,7 @@ def test_writers_at_once_lose_nothing(tmp_path: Path) -> None:
 def test_a_broken_file_keeps_its_version_out_and_is_told(
     state: DecisionStore, tmp_path: Path, text: str
 ) -> None:
-    """Its name says which version: to let it back in would be a guess."""
+    """Its name contains the version: to let it back in would be a guess."""
     folder = tmp_path / "state/rollouts/digits"
     folder.mkdir(parents=True)
     (folder / "2.json").write_bytes(text.encode("latin-1"))
@@ -135,7 +135,7 @@ def test_what_is_no_decision_is_left_alone(state: DecisionStore, tmp_path: Path)
 
 
 def test_an_unreadable_folder_is_not_an_empty_one(state: DecisionStore, tmp_path: Path) -> None:
-    """Else a file server's hiccup would bring back what was rolled back."""
+    """Otherwise a file server's hiccup would bring back rolled back versions."""
     (tmp_path / "state").mkdir()
     (tmp_path / "state/rollouts").symlink_to("rollouts")
     with pytest.raises(OSError, match="symbolic"):
@@ -159,7 +159,7 @@ def test_a_clear_is_a_record_and_an_absence_is_none(state: DecisionStore, tmp_pa
 def test_a_record_that_came_after_its_clear_does_not_count(
     state: DecisionStore, tmp_path: Path
 ) -> None:
-    """As where a process is stopped in the middle; a later decision takes its place."""
+    """A process may stop between the two; a later decision takes its place."""
     state.record("digits", CANARY)
     record = tmp_path / "state/rollouts/digits/2.json"
     content = record.read_text()
@@ -173,7 +173,7 @@ def test_a_record_that_came_after_its_clear_does_not_count(
 def test_what_the_release_before_wrote_and_reads_is_the_same(
     state: DecisionStore, tmp_path: Path
 ) -> None:
-    """Both may share a folder: its records are read, and it finds ours as it knows them."""
+    """Both may share a folder: each release can read the other's records."""
     folder = tmp_path / "state/rollouts/digits"
     folder.mkdir(parents=True)
     (folder / "2.json").write_text(json.dumps({"format": 1, **asdict(CANARY)}))
@@ -189,7 +189,7 @@ def test_what_the_release_before_wrote_and_reads_is_the_same(
 def test_clears_are_kept_within_a_bound(
     state: DecisionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last ones; a folder of more files than anybody needs is not read at all."""
+    """The last ones are kept; a folder with too many files is not read at all."""
     for number in range(KEPT + 5):
         state.record("digits", Decision(2, "operator", at=str(number)))
         state.clear("digits", 2)

@@ -24,7 +24,7 @@ def described(rig: LiveRig, batching_lost: Mapping[int, str] = NOTHING_LOST) -> 
 
 
 def test_a_version_that_loses_batching_is_told_with_the_reason() -> None:
-    """Of a variant and of the shadow; the others have none."""
+    """A variant and the shadow have a reason; for the others it is empty."""
     rig = LiveRig(f"{VARIANTS}, shadow: {{version: 3}}")
     found = described(rig, {2: "Sum adds up", 3: "Max takes the largest"})
     assert [one["batching_lost"] for one in found["variants"]] == ["", "Sum adds up"]
@@ -33,7 +33,7 @@ def test_a_version_that_loses_batching_is_told_with_the_reason() -> None:
 
 
 def test_only_the_limits_that_are_set_have_evidence() -> None:
-    """A shadow is told of with it or without; no shadow is none."""
+    """A shadow is described with and without evidence; without a shadow it is null."""
     rig = LiveRig(VARIANTS)
     assert described(rig)["shadow"] is None
     assert [one["evidence"] for one in described(rig)["variants"]] == [{}, {}]
@@ -49,7 +49,7 @@ def test_only_the_limits_that_are_set_have_evidence() -> None:
 
 
 def test_evidence_comes_with_the_baselines_and_the_threshold() -> None:
-    """To four digits behind the point, so that an operator sees how far it is."""
+    """It has four decimal places, so that an operator sees how far it is."""
     rig = LiveRig(f"{VARIANTS}, guard: {{max_error_rate_increase: 0.01}}")
     rig.respond("stable", scores(), times=3)
     rig.respond("canary", scores(), times=2)
@@ -63,7 +63,7 @@ def test_evidence_comes_with_the_baselines_and_the_threshold() -> None:
 
 
 async def test_differences_of_a_shadow_begin_at_zero() -> None:
-    """And are the largest there were."""
+    """They are the largest differences so far."""
     rig = LiveRig(f"{VARIANTS}, shadow: {{version: 3}}")
     rig.respond("stable", scores(0))
     rig.queue(3).answer_all(scores(0))

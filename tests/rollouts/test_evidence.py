@@ -1,4 +1,4 @@
-"""Whose outcomes count against whom, and when a version is judged."""
+"""Outcomes that count for and against variants, and the time of a verdict."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LATENCY = Guard(max_latency_ratio=2.0, min_requests=50)
 
 
 class Slots:
-    """Gives each outcome a time of its own."""
+    """Gives each outcome a separate time."""
 
     now = 0.0
 
@@ -49,12 +49,12 @@ def count(evidence: RolloutEvidence, variant: str, good: int, bad: int = 0) -> N
 
 
 def reasons(broken: dict[int, Verdict]) -> dict[int, str]:
-    """The limit that each version broke."""
+    """Return the limit that each version broke."""
     return {version: verdict.reason for version, verdict in broken.items()}
 
 
 def errors(evidence: RolloutEvidence, name: str) -> tuple[Counts, Counts]:
-    """What is weighed of the baseline and of a candidate."""
+    """Return the counts of the baseline and of a candidate in the evidence."""
     weighed = evidence.candidates[name].errors
     assert (weighed.evidence.baseline, weighed.evidence.variant) in (
         (weighed.baseline, weighed.variant),
@@ -64,7 +64,7 @@ def errors(evidence: RolloutEvidence, name: str) -> tuple[Counts, Counts]:
 
 
 def test_the_baselines_outcomes_count_for_everyone_a_candidates_for_itself() -> None:
-    """Each with its own sort, and none of a variant that is unknown by now."""
+    """Each counts in its own kind; outcomes of an unknown variant do not count."""
     evidence = RolloutEvidence(ROLLOUT, ERRORS)
     count(evidence, "stable", 9, 1)
     count(evidence, "canary", 6, 1)
@@ -76,7 +76,7 @@ def test_the_baselines_outcomes_count_for_everyone_a_candidates_for_itself() -> 
 
 
 def test_the_candidate_that_fails_more_often_is_told_with_its_reason() -> None:
-    """And no other; a failing baseline speaks against nobody."""
+    """No other candidate is reported; a failing baseline counts against no candidate."""
     evidence = RolloutEvidence(ROLLOUT, ERRORS)
     count(evidence, "stable", 200)
     count(evidence, "canary", 30, 30)
@@ -111,7 +111,7 @@ def test_without_a_limit_nothing_is_weighed() -> None:
 
 @pytest.mark.parametrize("versions", [(2,), (2, 3)])
 def test_versions_that_are_rolled_back_are_not_judged_again(versions: tuple[int, ...]) -> None:
-    """Else each tick would decide the same once more."""
+    """Otherwise each tick would decide the same again."""
     evidence = RolloutEvidence(ROLLOUT, ERRORS)
     count(evidence, "stable", 200)
     for name in ("canary", "other"):
@@ -120,7 +120,7 @@ def test_versions_that_are_rolled_back_are_not_judged_again(versions: tuple[int,
 
 
 def test_a_candidate_of_the_baselines_version_is_not_judged() -> None:
-    """To roll it back would take the baseline's version out."""
+    """A rollback would take the baseline's version out."""
     variants = {**ROLLOUT.variants, "canary": Variant("canary", 1, 1)}
     evidence = RolloutEvidence(replace(ROLLOUT, variants=variants), ERRORS)
     count(evidence, "stable", 200)
@@ -141,13 +141,13 @@ def warmed_up() -> RolloutEvidence:
 
 
 def answer(evidence: RolloutEvidence, variant: str, seconds: float, times: int) -> None:
-    """Count so many requests of one latency."""
+    """Count a number of requests of one latency."""
     for _ in range(times):
         evidence.count_latency(variant, seconds, now=slots.next())
 
 
 def test_slow_is_relative_to_the_baselines_p95_once_that_means_something() -> None:
-    """Not before the baseline has answered often enough, and fixed between two looks."""
+    """It needs enough answers of the baseline, and is fixed between two looks."""
     evidence = warmed_up()
     answer(evidence, "stable", 0.01, MIN_BASELINE_REQUESTS - 1)
     answer(evidence, "canary", 1.0, 500)
@@ -188,7 +188,7 @@ def test_what_makes_everybody_slow_speaks_against_nobody() -> None:
 
 
 def test_a_candidate_may_be_slow_five_percent_more_often() -> None:
-    """So the same block is weighed."""
+    """A block with that difference is weighed."""
     evidence = VariantEvidence()
     for number in range(100):
         evidence.slow.count(baseline=True, bad=number < 5, now=slots.next())
@@ -199,7 +199,7 @@ def test_a_candidate_may_be_slow_five_percent_more_often() -> None:
 
 
 def test_the_first_requests_of_a_candidate_are_slow_with_impunity() -> None:
-    """Nor does the baseline's latency count for it meanwhile: both are of the same time."""
+    """The baseline's latency does not count for it then either: both are of the same time."""
     evidence = RolloutEvidence(ROLLOUT, LATENCY)
     answer(evidence, "stable", 0.01, 200)
     evidence.judge(())
@@ -214,7 +214,7 @@ def test_the_first_requests_of_a_candidate_are_slow_with_impunity() -> None:
 
 
 def test_a_caller_counts_in_each_variant_by_itself() -> None:
-    """And for each request it is told whether it counts."""
+    """For each request the result shows if it counts."""
     evidence = RolloutEvidence(ROLLOUT, ERRORS)
     asked = [(variant, 7, number * 0.1) for number in range(3) for variant in ("stable", "canary")]
     admitted = [evidence.admit(*one, bad=False) for one in asked]
@@ -224,7 +224,7 @@ def test_a_caller_counts_in_each_variant_by_itself() -> None:
 
 
 def test_without_a_limit_on_latency_nothing_is_slow() -> None:
-    """However many answers there are."""
+    """This holds for any number of answers."""
     evidence = RolloutEvidence(ROLLOUT, ERRORS)
     answer(evidence, "stable", 0.01, 500)
     evidence.judge(())
@@ -235,7 +235,7 @@ def test_without_a_limit_on_latency_nothing_is_slow() -> None:
 
 
 def test_an_edit_keeps_the_evidence_of_versions_that_stay() -> None:
-    """Weights do not matter; another version, a new variant and a new baseline begin anew."""
+    """Weights do not matter; another version, a new variant and a new baseline begin from zero."""
     evidence = RolloutEvidence(ROLLOUT, ERRORS)
     before = dict(evidence.candidates)
     variants = {
@@ -252,7 +252,7 @@ def test_an_edit_keeps_the_evidence_of_versions_that_stay() -> None:
 
 
 def test_a_variant_that_leaves_takes_its_evidence_along() -> None:
-    """Coming back, it begins anew."""
+    """When it returns, it begins from zero."""
     evidence = RolloutEvidence(ROLLOUT, ERRORS)
     before = evidence.candidates["canary"]
     variants = {name: one for name, one in ROLLOUT.variants.items() if name != "canary"}
@@ -265,7 +265,7 @@ def test_a_variant_that_leaves_takes_its_evidence_along() -> None:
 
 
 def test_a_version_that_is_let_back_in_is_judged_anew() -> None:
-    """And no other."""
+    """No other version is judged again."""
     evidence = RolloutEvidence(ROLLOUT, ERRORS)
     before = dict(evidence.candidates)
     evidence.restart(2)

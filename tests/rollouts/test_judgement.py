@@ -30,7 +30,7 @@ EVERYTHING = Guard(max_error_rate_increase=0.01, max_latency_ratio=1.5, max_disa
 
 
 class Stream(NamedTuple):
-    """What is judged."""
+    """The judged counts."""
 
     evidence: Evidence
     baseline: Counts = Counts()
@@ -66,7 +66,10 @@ def rolled_back_after(traffic: Traffic, guard: Guard, random: np.random.Generato
 
 @pytest.mark.parametrize(("ratio", "guard"), [(9, EVERYTHING), (1, ERRORS)])
 def test_four_percent_against_one_is_caught_within_2000_requests(ratio: int, guard: Guard) -> None:
-    """In at least 90 % of runs, with 1 % more allowed; benchmarks.rollouts says it exactly."""
+    """This holds in at least 90 % of runs, with 1 % more allowed.
+
+    `benchmarks.rollouts` has the exact figure.
+    """
     random = np.random.default_rng(11)
     runs = 100
     caught = sum(
@@ -77,26 +80,26 @@ def test_four_percent_against_one_is_caught_within_2000_requests(ratio: int, gua
 
 
 def test_a_canary_as_good_as_the_baseline_is_left_alone() -> None:
-    """However long it runs."""
+    """It stays however long it runs."""
     random = np.random.default_rng(3)
     traffic = Traffic(0.05, 0.05, requests=20_000, look_every=200)
     assert not any(rolled_back_after(traffic, ERRORS, random) for _ in range(100))
 
 
 def test_a_baseline_that_fails_too_does_not_roll_back_its_canary() -> None:
-    """Ten percent against ten is no increase: a caller's bad input alone moves nothing."""
+    """Ten percent against ten is not an increase: a caller's bad input alone moves nothing."""
     random = np.random.default_rng(5)
     traffic = Traffic(0.10, 0.105, requests=4000)
     assert sum(rolled_back_after(traffic, ERRORS, random) is not None for _ in range(100)) <= 5
 
 
 def stream(evidence: Evidence) -> Stream:
-    """Of requests that are units."""
+    """Return a stream of requests that are units."""
     return Stream(evidence, evidence.baseline, evidence.variant)
 
 
 def test_three_failures_of_a_new_version_are_enough() -> None:
-    """Where the baseline has none; two are not."""
+    """This holds if the baseline has no failures; two are not enough."""
     evidence = weigh_two_samples(Evidence(), Counts(1000, 0), Counts(2, 2), 0.01)
     assert judge({"errors": stream(evidence)}, ERRORS) is None
     evidence = weigh_two_samples(evidence, Counts(10, 0), Counts(1, 1), 0.01)
@@ -107,7 +110,7 @@ def test_three_failures_of_a_new_version_are_enough() -> None:
 
 @pytest.mark.parametrize(("rate", "low", "high"), [(0.02, 0.0, 0.05), (0.08, 0.95, 1.0)])
 def test_one_stream_is_held_against_its_limit(rate: float, low: float, high: float) -> None:
-    """At a limit of 2 % rarely, at four times that nearly always, within 2,000 requests."""
+    """Within 2,000 requests it breaks a limit of 2 % rarely at 2 %, and nearly always at 8 %."""
     random = np.random.default_rng(13)
     guard = Guard(max_disagreement=0.02)
     runs = 400
@@ -147,7 +150,7 @@ def test_evidence_is_a_number_whatever_comes(
 
 @given(low=st.integers(0, 100), bad=st.integers(0, 100), increase=st.floats(0, 0.3))
 def test_one_block_has_no_expected_gain_at_the_limit(low: int, bad: int, increase: float) -> None:
-    """What makes the test valid: averaged over the null, a block's e-value is at most 1."""
+    """This makes the test valid: averaged over the null, a block's e-value is at most 1."""
     p = low / 200
     n_baseline, n_canary = 6, 4
     q = min(p + increase, 1.0)
@@ -171,7 +174,7 @@ BETS = (1.5, 2.5, 8.0)  # times the rate that the limit allows
 
 
 def likelihood(counts: Counts, rate: float) -> float:
-    """The probability of outcomes in one order."""
+    """Return the probability of outcomes in one order."""
     return float(rate**counts.bad * (1 - rate) ** (counts.total - counts.bad))
 
 
@@ -225,7 +228,7 @@ def expected_log_e(
 def test_a_block_of_two_streams_has_the_e_value_of_the_paper(
     before: Counts, baseline: Counts, variant: Counts, increase: float
 ) -> None:
-    """The alternative is estimated from earlier blocks, the null's point lies nearest to it."""
+    """The alternative is estimated from earlier blocks; the null's point is the nearest to it."""
     after = weigh_two_samples(Evidence(before, Counts(7, 1)), baseline, variant, increase)
     assert after.log_e == pytest.approx(
         expected_log_e(before, baseline, variant, increase), abs=1e-5
@@ -251,7 +254,7 @@ def test_blocks_multiply() -> None:
     ("variant", "limit"), [(Counts(20, 3), 0.02), (Counts(20, 0), 0.1), (Counts(9, 9), 0.5)]
 )
 def test_one_stream_has_the_e_value_of_a_likelihood_ratio(variant: Counts, limit: float) -> None:
-    """Of each alternative against the limit; the mean counts, and restarts stay known."""
+    """Each alternative is compared with the limit; the mean counts, and restarts stay known."""
     before = Evidence(Counts(), Counts(5, 1), restarts=2)
     after = weigh_one_sample(before, variant, limit)
     e_values = [
@@ -288,7 +291,7 @@ def test_a_limit_at_either_end_is_judged(limit: float, broken: bool) -> None:
     ],
 )
 def test_the_budget_is_split_among_the_limits_that_are_set(guard: Guard, limits: int) -> None:
-    """A limit of zero is set, too; three limits need stronger evidence each than one."""
+    """A limit of zero is also set; with three limits each needs stronger evidence."""
     assert np.exp(-guard.threshold) == pytest.approx(0.1 / limits)
 
 
@@ -316,7 +319,7 @@ def evidence_of(log_e: float, requests: int = 200) -> Evidence:
 
 
 def test_a_limit_is_broken_from_the_threshold_on() -> None:
-    """Not below it, by however little."""
+    """A value slightly below it does not break it."""
     threshold = threshold_of(evidence_of(0), ERRORS)
     broken = stream(evidence_of(threshold + 1e-9))
     assert judge({"errors": broken}, ERRORS) == Verdict("errors", broken.variant, broken.baseline)
@@ -325,7 +328,7 @@ def test_a_limit_is_broken_from_the_threshold_on() -> None:
 
 @pytest.mark.parametrize("reason", ["latency", "disagreement"])
 def test_other_verdicts_than_of_errors_come_from_min_requests_on(reason: Reason) -> None:
-    """Of the variant; the baseline's do not count."""
+    """The variant's requests count; the baseline's do not."""
     assert judge({reason: stream(evidence_of(99, 199))}, ERRORS) is None
     assert judge({reason: stream(evidence_of(99, 200))}, ERRORS) is not None
     assert judge({"errors": stream(evidence_of(99, 1))}, ERRORS) is not None
@@ -341,7 +344,7 @@ def test_the_limit_that_is_broken_is_told() -> None:
 
 
 def test_a_bet_that_has_lost_starts_anew() -> None:
-    """Below the bound and not at it; the counts stay."""
+    """It starts again below the bound and not at it; the counts stay."""
     kept = evidence_of(-1.5)
     assert renew(kept) is kept
     renewed = renew(evidence_of(-1.5 - 1e-9))
@@ -352,7 +355,7 @@ def test_a_bet_that_has_lost_starts_anew() -> None:
 
 
 def test_a_verdict_of_one_stream_names_no_baseline() -> None:
-    """A shadow has none."""
+    """A shadow does not have one."""
     assert str(Verdict("disagreement", Counts(40, 3), Counts())) == (
         "disagreement: 7.50% of 40 requests"
     )
@@ -381,7 +384,7 @@ def test_a_variant_that_turns_bad_late_is_caught_as_soon() -> None:
 
 
 def test_bets_that_start_anew_keep_the_budget() -> None:
-    """At the limit for long, with all its new bets, a variant is rolled back as rarely."""
+    """A variant at the limit for long, with all its new bets, is rolled back as rarely."""
     random = np.random.default_rng(19)
     false = 0
     for _ in range(200):

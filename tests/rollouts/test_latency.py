@@ -9,7 +9,7 @@ from cohort.rollouts.latency import Latency
 
 
 def test_the_quantile_is_within_a_bucket_and_never_too_low() -> None:
-    """5 % above at most; too low a p95 would find a good variant slow."""
+    """It is 5 % above at most; too low a p95 would find a good variant slow."""
     random = np.random.default_rng(1)
     values = random.lognormal(-7, 1, 5000)
     latency = Latency()
@@ -20,7 +20,7 @@ def test_the_quantile_is_within_a_bucket_and_never_too_low() -> None:
 
 
 def test_it_follows_what_changes() -> None:
-    """What is old is outweighed by what is new within a few ticks."""
+    """New values outweigh old ones within a few ticks."""
     latency = Latency()
     for seconds in (0.001, 0.01):
         for _ in range(8):
@@ -32,7 +32,7 @@ def test_it_follows_what_changes() -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, 1e-9, 1e9])
 def test_no_value_is_out_of_bounds(seconds: float) -> None:
-    """Clocks may stand still, and models may take for ever."""
+    """Clocks may stand still, and a model may never end."""
     latency = Latency()
     latency.add(seconds)
     assert latency.quantile(0.95) > 0

@@ -1,4 +1,4 @@
-"""One model's rollout at work, on engines that reply when told."""
+"""One model's rollout at work, on engines that reply on command."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LATE = DeadlineExceeded(1.0)
 
 @pytest.mark.parametrize("error", [BAD_INPUT, None])
 def test_the_caller_is_answered_before_the_outcome_is_told(error: CohortError | None) -> None:
-    """Where the reply closes the lease, and where that comes later; once."""
+    """The reply may close the lease, or a later call; the outcome is reported once."""
     said: list[object] = []
     for at_once in (True, False):
         observed = ObservedRequest("canary", 2, None, said.append)
@@ -75,7 +75,7 @@ def test_a_request_that_never_ran_is_told_of_nowhere() -> None:
 
 
 def test_a_caller_who_leaves_a_run_is_told_of() -> None:
-    """Once, whatever the run gives later; not where the request was never submitted."""
+    """The leave is counted once, whatever the run gives later, if the request was submitted."""
     said: list[CallerOutcome] = []
     for submitted in (True, False):
         observed = ObservedRequest("canary", 2, None, said.append)
@@ -88,14 +88,14 @@ def test_a_caller_who_leaves_a_run_is_told_of() -> None:
 
 
 def test_a_ramp_begins_at_its_first_step() -> None:
-    """Until it is known how far it was."""
+    """It stays there until its progress is known."""
     ramp = "{stable: {version: 1, weight: 1}, canary: {version: 2, ramp: [1%, 50%]}}"
     rig = LiveRig(f"variants: {ramp}, {ERRORS}")
     assert rig.live.rollout.shares() == {"stable": 0.99, "canary": 0.01}
 
 
 def test_successes_count_on_their_side() -> None:
-    """The baseline's and the candidate's."""
+    """The baseline's and the candidate's successes count."""
     rig = LiveRig(f"{HALVES}, {ERRORS}")
     rig.respond("stable", scores(), times=3)
     rig.respond("canary", scores(), times=2)
@@ -131,7 +131,7 @@ def test_other_errors_are_not_evidence(error: Exception) -> None:
 def test_a_caller_who_gave_up_after_long_has_seen_a_failure(
     error: CohortError, variant: str
 ) -> None:
-    """After ten times the baseline's p95, and a second; it is slow after what `slow` means."""
+    """A failure takes ten times the baseline's p95, and a second; `slow` has its own limit."""
     rig = LiveRig(f"{HALVES}, guard: {{max_error_rate_increase: 0.01, max_latency_ratio: 2}}")
     rig.respond(variant, error=error, tight_deadline=True, seconds=99.0)
     for name in ("stable", "canary"):
@@ -162,7 +162,7 @@ def test_what_takes_as_long_on_the_baseline_is_not_evidence(tried: float | None)
         rig.respond("stable", scores(), seconds=0.01)
         rig.respond("canary", scores(), seconds=1.5, caller=2 * caller)
         rig.respond("canary", error=Cancelled("left"), seconds=1.5, caller=2 * caller + 1)
-    if tried is None:  # nobody knows, or there is no room to try it
+    if tried is None:  # it is unknown, or there is no room to try it
         rig.live.close()
     assert rig.live.judge() == {}
     after = rig.weighed()
@@ -183,7 +183,7 @@ def test_a_version_that_hangs_is_rolled_back_though_callers_leave() -> None:
 
 
 def test_a_tight_deadline_is_not_evidence() -> None:
-    """Neither of errors nor of latency; the model's own timeout is, once the other side answers."""
+    """Errors and latency do not count; a timeout of the model does, once the other side answers."""
     rig = LiveRig(f"{HALVES}, {LATENCY}")
     for variant in ("stable", "canary"):
         rig.respond(variant, scores(), times=WARM_UP_REQUESTS)
@@ -208,7 +208,7 @@ def test_a_tight_deadline_is_not_evidence() -> None:
 def test_an_input_that_fails_on_one_side_only_counts_against_it(
     variant: str, other: int, counted: tuple[float, ...], error: CohortError
 ) -> None:
-    """Once the other side has answered it."""
+    """It counts once the other side has answered it."""
     rig = LiveRig(f"{HALVES}, {ERRORS}")
     rig.respond("stable", scores())
     rig.respond("canary", scores())
@@ -239,7 +239,7 @@ def test_an_input_that_fails_on_both_sides_is_not_evidence(
 
 
 def test_an_input_that_is_late_on_both_sides_is_not_evidence() -> None:
-    """A copy that is late says nothing about any other failure."""
+    """A late copy proves nothing about any other failure."""
     rig = LiveRig(f"{HALVES}, {ERRORS}")
     rig.respond("canary", error=LATE)
     rig.queue(1).answer_all(error=LATE)
@@ -290,7 +290,7 @@ def test_an_answer_too_large_to_send_is_compared_by_its_size(rows: int, counted:
 
 
 def test_a_caller_counts_once_in_a_while() -> None:
-    """So does its failure, and only that is checked; callers that are not known count always."""
+    """Its failure also counts once, and only that is checked; unknown callers always count."""
     rig = LiveRig(f"{HALVES}, {ERRORS}")
     rig.respond("stable", scores(), times=5, caller=1)
     rig.respond("canary", error=BAD_INPUT, times=5, caller=2)
@@ -335,7 +335,7 @@ def test_checks_are_bounded_and_the_others_are_not_evidence() -> None:
 
 
 def test_a_failure_of_the_baseline_is_checked_on_every_serving_candidate() -> None:
-    """Not on one that is rolled back."""
+    """A candidate that is rolled back is left out."""
     rig = LiveRig(f"{HALVES[:-1]}, other: {{version: 3, weight: 1}}}}, {ERRORS}")
     rig.respond("stable", error=BAD_INPUT)
     assert [rig.copies(version) for version in rig.engines] == [0, 1, 1]
@@ -361,7 +361,7 @@ def test_a_failure_of_a_removed_variant_is_ignored() -> None:
 
 
 def test_a_failing_candidate_gets_one_verdict() -> None:
-    """By version; once it is rolled back it is not judged."""
+    """The verdict is by version; once rolled back, it is not judged."""
     rig = LiveRig(f"{HALVES}, {ERRORS}")
     rig.respond("stable", scores(), times=200)
     rig.respond("canary", error=BROKEN, times=2)
@@ -417,7 +417,7 @@ def test_an_edit_of_a_limit_or_of_the_baseline_restarts_the_evidence() -> None:
 
 
 def test_a_restored_variant_starts_without_evidence() -> None:
-    """With its traffic, and without the evidence against it."""
+    """It has its traffic, and no evidence against it."""
     rig = LiveRig(f"{HALVES}, {ERRORS}")
     rig.respond("stable", scores(), times=100)
     rig.respond("canary", error=BROKEN, times=100)

@@ -46,7 +46,7 @@ class Replica:
         self.watcher = RolloutWatcher(self.file, folder / "state", self.rollouts)
 
     async def edit(self, text: str) -> None:
-        """Write the file long ago, so that nobody waits for the rest, and read it."""
+        """Write the file with an old time, so that it counts as complete, and read it."""
         self.file.write_text(text)
         then = self.file.stat().st_mtime - 60 + len(text)
         os.utime(self.file, (then, then))
@@ -86,7 +86,7 @@ class Replica:
 
 
 async def test_a_share_grows_step_by_step_and_ends_at_the_last(tmp_path: Path) -> None:
-    """After its soak time at each; the rest is the operator's."""
+    """Each step lasts its soak time; the rest is the operator's."""
     replica = Replica(tmp_path)
     await replica.edit(RAMP)
     assert (replica.share, replica.shown["state"]) == (1, "not serving")
@@ -116,7 +116,7 @@ async def test_all_callers_come_after_the_last_step_where_that_is_asked_for(tmp_
 
 
 async def test_only_time_in_which_the_variant_serves_counts(tmp_path: Path) -> None:
-    """Not before it is READY, not a minute after its last request, not while the process stood."""
+    """Time before READY, a minute after a request, or with a stopped process does not count."""
     replica = Replica(tmp_path)
     await replica.edit(RAMP)
     replica.canary = State.LOADING
@@ -132,7 +132,7 @@ async def test_only_time_in_which_the_variant_serves_counts(tmp_path: Path) -> N
 
 
 async def test_progress_survives_restarts(tmp_path: Path) -> None:
-    """The step, and the soak time but for half a minute."""
+    """The step survives, and the soak time except for half a minute."""
     replica = Replica(tmp_path)
     await replica.edit(RAMP)
     await replica.serve(60)
@@ -145,7 +145,7 @@ async def test_progress_survives_restarts(tmp_path: Path) -> None:
 
 
 async def test_replicas_go_together(tmp_path: Path) -> None:
-    """One moves the step for all, and tells of it; one that is late does not move it back."""
+    """One moves the step for all, and reports it; a late one does not move it back."""
     one, other = Replica(tmp_path), Replica(tmp_path)
     await one.edit(RAMP)
     await other.start()
@@ -161,7 +161,10 @@ async def test_replicas_go_together(tmp_path: Path) -> None:
 
 
 async def test_a_lost_state_folder_moves_nothing_up(tmp_path: Path) -> None:
-    """Nor down; a start without it is at the first step, until a replica says how far it was."""
+    """It also moves nothing down.
+
+    A start without it is at the first step, until a replica knows better.
+    """
     replica = Replica(tmp_path)
     await replica.edit(RAMP)
     await replica.serve(60)
@@ -198,7 +201,7 @@ async def test_another_folder_in_its_place_moves_nothing_up(tmp_path: Path) -> N
 
 
 async def test_a_rollback_ends_a_ramp_and_a_clear_begins_it_again(tmp_path: Path) -> None:
-    """At the first step, in all replicas."""
+    """It begins at the first step, in all replicas."""
     one, other = Replica(tmp_path), Replica(tmp_path)
     await one.edit(RAMP)
     await other.start()
@@ -219,7 +222,7 @@ async def test_a_rollback_ends_a_ramp_and_a_clear_begins_it_again(tmp_path: Path
 
 
 async def test_a_ramp_that_was_taken_out_begins_anew(tmp_path: Path) -> None:
-    """And so does one with other steps; another soak time goes on."""
+    """One with other steps also does so; one with another soak time continues."""
     replica = Replica(tmp_path)
     await replica.edit(RAMP)
     await replica.serve(60)
@@ -248,7 +251,7 @@ def record_of(run: object = 1, step: object = 1, soaked: object = 0) -> str:
     ],
 )
 async def test_a_record_that_cannot_be_read_moves_nothing_up(tmp_path: Path, text: str) -> None:
-    """It is told; a start is at the first step."""
+    """It is reported; a start is at the first step."""
     replica = Replica(tmp_path)
     await replica.edit(RAMP)
     await replica.serve(60)
@@ -262,7 +265,7 @@ async def test_a_record_that_cannot_be_read_moves_nothing_up(tmp_path: Path, tex
 
 
 async def test_a_step_that_the_ramp_does_not_have_begins_it_anew(tmp_path: Path) -> None:
-    """It gives nobody to the variant, and is shown as the first; from there it goes up as ever."""
+    """The variant gets no callers, and the first step is shown; from there it goes up as usual."""
     replica = Replica(tmp_path)
     await replica.edit(RAMP.replace("3]}", "3], auto_promote: true}"))
     await replica.serve(60)

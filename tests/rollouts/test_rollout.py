@@ -1,4 +1,4 @@
-"""What a rollout knows about itself: shares, moves, decisions, edits."""
+"""Operations of a rollout: shares, moves, decisions, edits."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def split(*weights: float, model: str = "m", **changes: object) -> Rollout:
 
 
 def decided(*versions: int, reason: str = "errors") -> dict[int, Decision]:
-    """A decision about each version."""
+    """Return a decision about each version."""
     return {version: Decision(version, reason) for version in versions}
 
 
 def counted(rollout: Rollout, ready: frozenset[int] | None = None) -> Counter[str]:
-    """How many of the KEYS each variant serves."""
+    """Count how many of the KEYS each variant serves."""
     return Counter(rollout.choose(key, ready).name for key in KEYS)
 
 
@@ -53,7 +53,7 @@ versions = st.none() | st.frozensets(st.integers(1, 6))
 def test_shares_sum_to_1_and_only_what_can_serve_has_one(
     rollout: Rollout, ready: frozenset[int] | None
 ) -> None:
-    """The baseline takes over what nobody else can serve, ready or not."""
+    """The baseline takes over the callers whom no other variant can serve, ready or not."""
     shares = rollout.shares(ready)
     assert isclose(sum(shares.values()), 1)
     assert shares.keys() == rollout.variants.keys()
@@ -65,7 +65,7 @@ def test_shares_sum_to_1_and_only_what_can_serve_has_one(
 
 
 def test_shares_are_weights_over_their_sum() -> None:
-    """With what is rolled back, or not ready, at the baseline."""
+    """The shares of versions that are rolled back, or not ready, go to the baseline."""
     rollout = split(2, 1, 1)
     assert rollout.shares() == {"v1": 0.5, "v2": 0.25, "v3": 0.25}
     assert rollout.shares({1, 3}) == {"v1": 0.75, "v2": 0, "v3": 0.25}
@@ -76,7 +76,7 @@ def test_shares_are_weights_over_their_sum() -> None:
 @given(rollout=rollouts(), ready=versions)
 @settings(max_examples=examples(20))
 def test_choices_follow_shares(rollout: Rollout, ready: frozenset[int] | None) -> None:
-    """What `shares` says is what `choose` does, within five standard deviations."""
+    """The choices of `choose` match `shares` within five standard deviations."""
     counts = counted(rollout, ready)
     for name, share in rollout.shares(ready).items():
         slack = 5 * sqrt(share * max(0, 1 - share) / len(KEYS)) + 1 / len(KEYS)
@@ -96,7 +96,7 @@ def test_choices_follow_shares(rollout: Rollout, ready: frozenset[int] | None) -
 def test_when_one_weight_grows_nobody_leaves_that_variant(
     rollout: Rollout, ready: frozenset[int] | None, which: int, growth: float, key: str
 ) -> None:
-    """Whoever moves, moves to what now serves the callers of the variant that grew."""
+    """A caller who moves gets the variant that now serves the callers of the one that grew."""
     name = list(rollout.variants)[which % len(rollout.variants)]
     variant = rollout.variants[name]
     grown = replace(
@@ -109,7 +109,7 @@ def test_when_one_weight_grows_nobody_leaves_that_variant(
 
 
 def test_over_many_steps_a_canarys_callers_stay_its_own() -> None:
-    """From 1 % to all of it: the canary only ever gains callers."""
+    """From 1 % to all of it, the canary only gains callers."""
     callers: set[str] = set()
     for weight in (0, 1, 5, 10, 25, 50, 75, 100):
         rollout = split(100 - weight, weight)
@@ -120,7 +120,7 @@ def test_over_many_steps_a_canarys_callers_stay_its_own() -> None:
 
 
 def test_a_rolled_back_variant_hands_its_callers_to_the_baseline() -> None:
-    """And nobody else moves."""
+    """No other caller moves."""
     before = split(60, 20, 20)
     after = before.rolled_back("v2")
     for key in KEYS:
@@ -129,28 +129,28 @@ def test_a_rolled_back_variant_hands_its_callers_to_the_baseline() -> None:
 
 
 def test_a_version_that_is_not_ready_gets_no_traffic() -> None:
-    """Its callers get the baseline until it is, even where that is not ready."""
+    """Its callers get the baseline until it is ready, even if the baseline is not."""
     rollout = split(1, 1)
     assert counted(rollout, frozenset({1})) == {"v1": len(KEYS)}
     assert counted(rollout, frozenset()) == {"v1": len(KEYS)}
 
 
 def test_without_a_key_each_request_draws_anew() -> None:
-    """Both variants come up, about equally often."""
+    """Both variants are chosen about equally often."""
     counts = Counter(split(1, 1).choose(None).name for _ in range(2000))
     assert counts.keys() == {"v1", "v2"}
     assert min(counts.values()) > 850
 
 
 def test_models_split_their_callers_independently() -> None:
-    """Who is on one model's canary is not, for that, on another's."""
+    """A caller on one model's canary is not therefore on another's."""
     one, other = split(1, 1), split(1, 1, model="n")
     same = sum(one.choose(key).name == other.choose(key).name for key in KEYS)
     assert 0.45 < same / len(KEYS) < 0.55
 
 
 def test_shares_that_are_all_named_leave_nothing_to_the_others() -> None:
-    """Not even where those had no weight before."""
+    """This holds even if the others had no weight before."""
     variants = {
         name: Variant(name, 1, weight) for name, weight in zip("abc", (1, 1, 0), strict=True)
     }
@@ -163,7 +163,7 @@ def test_shares_that_are_all_named_leave_nothing_to_the_others() -> None:
 
 
 def test_a_shadow_sees_its_sample_until_it_is_stopped() -> None:
-    """All, none, or about a share of the requests."""
+    """The sample is all, none, or about a share of the requests."""
     rollout = split(1, shadow=Shadow(3, sample=0.2))
     seen = sum(rollout.samples_shadow() for _ in range(5000)) / 5000
     assert 0.15 < seen < 0.25
@@ -180,7 +180,7 @@ def test_a_shadow_sees_its_sample_until_it_is_stopped() -> None:
 @given(before=rollouts(), after=rollouts())
 @settings(max_examples=examples(4))
 def test_moves_are_what_choose_does(before: Rollout, after: Rollout) -> None:
-    """By variant left and variant joined; who stays is not among them."""
+    """Moves are counted by variant left and joined; callers who stay are not counted."""
     keys = [f"caller-{number}" for number in range(10_000)]
     pairs = Counter((before.choose(key).name, after.choose(key).name) for key in keys)
     assert before.moves(after) == {
@@ -189,7 +189,7 @@ def test_moves_are_what_choose_does(before: Rollout, after: Rollout) -> None:
 
 
 def test_moves_of_an_edit() -> None:
-    """The largest first; what is rolled back has no callers to move."""
+    """The largest move is first; a variant that is rolled back has no callers to move."""
     found = split(50, 40, 10).moves(split(50, 0, 0))
     assert list(found) == [("v2", "v1"), ("v3", "v1")]
     assert abs(found["v2", "v1"] - 0.4) < 0.03
@@ -202,7 +202,7 @@ def test_moves_of_an_edit() -> None:
 
 
 def test_a_decision_rolls_back_the_candidates_of_its_version() -> None:
-    """All of them, whatever the reason; never the baseline, nor other versions."""
+    """It rolls back all of them for any reason, but never the baseline, nor other versions."""
     rollout = split(1, 1, 1)
     rollout = replace(rollout, variants={**rollout.variants, "twin": Variant("twin", 2, 5)})
     out = rollout.with_decisions(decided(2, 9, reason="operator"))
@@ -225,13 +225,13 @@ def test_a_decision_rolls_back_the_candidates_of_its_version() -> None:
 def test_a_shadow_is_stopped_for_its_own_disagreement_only(
     version: int, reason: str, stopped: bool
 ) -> None:
-    """A variant's errors say nothing about copies."""
+    """A variant's errors do not concern copies."""
     rollout = split(1, 1, shadow=Shadow(3))
     assert rollout.with_decisions(decided(version, reason=reason)).shadow_stopped is stopped
 
 
 def test_a_disagreement_stops_the_shadow_and_the_variants_of_its_version() -> None:
-    """One decision, both effects."""
+    """One decision has both effects."""
     rollout = split(1, 1, shadow=Shadow(2)).with_decisions(decided(2, reason="disagreement"))
     assert (rollout.shadow_stopped, rollout.variants["v2"].rolled_back) == (True, True)
 
@@ -240,7 +240,7 @@ def test_a_disagreement_stops_the_shadow_and_the_variants_of_its_version() -> No
 
 
 def test_a_promoted_variant_is_the_only_one() -> None:
-    """With a shadow of another version kept, and one of its own removed."""
+    """A shadow of another version is kept, and one of the promoted version is removed."""
     rollout = split(90, 10, shadow=Shadow(2))
     promoted = rollout.promoted("v2")
     assert promoted.variants == {"v2": Variant("v2", 2, 100)}

@@ -97,7 +97,7 @@ class Deployment:
                 await idle.wait()
 
     def described(self, name: str) -> dict[str, Any]:
-        described = self.control.seen_by(None).model("m")["rollout"]
+        described = self.control.limited_to(None).model("m")["rollout"]
         return next(one for one in described["variants"] if one["name"] == name)
 
 
@@ -119,13 +119,13 @@ ALL = "variants: {stable: {version: 1, weight: 0}, canary: {version: 2, weight: 
 
 
 async def test_without_a_rollout_the_highest_version_answers(deployment: Deployment) -> None:
-    """And no variant is named."""
+    """No variant is named."""
     assert await deployment.ask(times=3) == {("", "OK"): 3}
-    assert "rollout" not in deployment.control.seen_by(None).model("m")
+    assert "rollout" not in deployment.control.limited_to(None).model("m")
 
 
 async def test_callers_are_split_and_stay(deployment: Deployment) -> None:
-    """By weight without a key, and by key with one."""
+    """Weights decide without a key, the key decides with one."""
     deployment.apply(HALVES + ", sticky: {parameter: user}")
     split = await deployment.ask(times=400)
     assert 80 < split["stable", "OK"] < 320
@@ -147,7 +147,7 @@ async def test_versions_and_labels_are_pinned_past_the_rollout(deployment: Deplo
 async def test_a_variant_without_its_version_hands_its_callers_to_the_baseline(
     deployment: Deployment,
 ) -> None:
-    """Nobody is turned away for it."""
+    """No caller is turned away for it."""
     deployment.apply(HALVES.replace("version: 2", "version: 7"))
     assert await deployment.ask(times=50) == {("stable", "OK"): 50}
     assert "version 7 of variant canary is not ready" in deployment.rollouts.problems()[0]
@@ -157,7 +157,7 @@ NEXT = "variants: {next: {version: 3, weight: 1}}"
 
 
 async def test_a_rollout_waits_until_its_baseline_is_ready(deployment: Deployment) -> None:
-    """Meanwhile traffic is routed as before, and the versions that it names are wanted."""
+    """Until then traffic is routed as before, and the versions that it names are wanted."""
     deployment.apply(HALVES.replace("weight: 1}}", "weight: 0}}"))
     deployment.apply(NEXT)
     assert await deployment.ask(times=20) == {("stable", "OK"): 20}
@@ -195,7 +195,7 @@ async def test_what_was_rolled_back_stays_so_when_its_rollout_begins(
 
 
 async def test_where_nothing_serves_a_rollout_does_not_wait(tmp_path: Path) -> None:
-    """At the start nobody is given a version that the rollout keeps from them."""
+    """At the start no caller is given a version that the rollout keeps from them."""
     deployment = Deployment(tmp_path / "models")
     deployment.put(1, onnx_models.gather(size=10))
     deployment.apply("variants: {next: {version: 3, weight: 1}, canary: {version: 1, weight: 0}}")
@@ -209,7 +209,7 @@ async def test_where_nothing_serves_a_rollout_does_not_wait(tmp_path: Path) -> N
 async def test_a_variant_that_fails_where_the_baseline_does_not_is_rolled_back(
     deployment: Deployment,
 ) -> None:
-    """At once, with the reason; its callers get the baseline; metrics and the page say so."""
+    """It happens at once; its callers get the baseline, and metrics and page show the reason."""
     deployment.apply(f"{HALVES}, {GUARD}")
     state = deployment.disk.models.parent
     watcher = RolloutWatcher(state / "rollouts.yaml", state, deployment.rollouts)
@@ -243,7 +243,7 @@ async def test_a_variant_that_fails_where_the_baseline_does_not_is_rolled_back(
 
 
 async def test_inputs_that_fail_on_both_sides_roll_nothing_back(deployment: Deployment) -> None:
-    """Not even where the caller that sends them sticks to the canary."""
+    """This holds even if the caller that sends them sticks to the canary."""
     deployment.apply(f"{HALVES}, sticky: {{header: x-user}}, {GUARD}")
     names = {key: deployment.rollout.choose(key).name for key in map(str, range(20))}
     theirs = next(key for key, name in names.items() if name == "canary")
@@ -262,7 +262,10 @@ async def test_inputs_that_fail_on_both_sides_roll_nothing_back(deployment: Depl
 
 
 async def test_a_variant_that_takes_other_inputs_is_told_of(deployment: Deployment) -> None:
-    """Its callers get 400, which is no evidence; not where the config says that it is meant."""
+    """Its callers get 400, which is not evidence.
+
+    A config that allows the change ends the report.
+    """
     deployment.put(3, onnx_models.mlp())
     await deployment.disk.reconcile()
     deployment.apply(HALVES.replace("canary: {version: 2", "canary: {version: 3"))
@@ -281,7 +284,7 @@ async def test_a_variant_that_takes_other_inputs_is_told_of(deployment: Deployme
 
 
 async def test_refusals_before_the_run_are_no_evidence(deployment: Deployment) -> None:
-    """Neither good nor bad: nothing ran."""
+    """They count neither as good nor as bad: nothing ran."""
     deployment.apply(f"{HALVES}, {GUARD}")
     for _ in range(30):
         with deployment.plane.pick("m") as lease, pytest.raises(InvalidInput):
@@ -294,7 +297,7 @@ async def test_refusals_before_the_run_are_no_evidence(deployment: Deployment) -
 async def test_a_rollback_outlives_edits_of_weights_and_ends_when_the_version_leaves(
     deployment: Deployment,
 ) -> None:
-    """Coming back, the version starts anew; its file is to be removed."""
+    """When it returns, the version starts from zero; its file will be removed."""
     deployment.apply(HALVES)
     deployment.rollouts.roll_back("m", "canary")
     deployment.apply(ALL)
@@ -307,11 +310,11 @@ async def test_a_rollback_outlives_edits_of_weights_and_ends_when_the_version_le
 
 
 async def test_an_operator_rolls_back_and_clears(deployment: Deployment) -> None:
-    """A variant, or all of a model; the baseline has nowhere to go."""
+    """This works for a variant, or all of a model; the baseline has nowhere to go."""
     deployment.apply(HALVES)
     described = await deployment.control.roll_back("m", "canary")
     assert [one["rolled_back"] for one in described["variants"]] == [False, True]
-    assert described["saved"] is False  # nobody writes here
+    assert described["saved"] is False  # no watcher writes here
     assert await deployment.ask(times=20) == {("stable", "OK"): 20}
     await deployment.control.clear("m", "canary")
     assert len(await deployment.ask(times=50)) == 2
@@ -327,7 +330,7 @@ async def test_an_operator_rolls_back_and_clears(deployment: Deployment) -> None
 
 
 async def test_decisions_of_other_processes_are_applied(deployment: Deployment) -> None:
-    """They end where they were cleared, and stay where nothing tells of them any more."""
+    """They end if they were cleared, and stay if their record is gone."""
     deployment.apply(HALVES)
     decision = Decision(2, "latency", "", "2026-01-01")
     deployment.rollouts.follow(recorded(decision))
@@ -359,7 +362,7 @@ async def test_what_cannot_be_known_is_not_guessed(deployment: Deployment) -> No
 
 
 def recorded(*decisions: Decision, cleared: Decision | None = None) -> Recorded:
-    """What a state folder holds of `m`."""
+    """Return a state folder's content for `m`."""
     ended = {"m": frozenset({cleared.digest})} if cleared else {}
     return Recorded({"m": {one.version: one for one in decisions}}, ended, ())
 
@@ -368,7 +371,7 @@ def recorded(*decisions: Decision, cleared: Decision | None = None) -> Recorded:
 
 
 async def test_a_shadow_is_compared_and_answers_no_caller(deployment: Deployment) -> None:
-    """Where it fails, it disagrees."""
+    """A shadow that fails disagrees."""
     deployment.put(3, onnx_models.gather(size=10))
     await deployment.disk.reconcile()
     deployment.apply(
@@ -407,7 +410,7 @@ async def test_redacted_values_are_not_shown(deployment: Deployment) -> None:
 
 
 async def test_a_shadow_that_disagrees_is_stopped_with_its_variants(deployment: Deployment) -> None:
-    """And copies no more, until an operator clears it."""
+    """It copies no more, until an operator clears it."""
     deployment.apply(
         "variants: {stable: {version: 1, weight: 9}, canary: {version: 2, weight: 1}}, "
         "shadow: {version: 2}, guard: {max_disagreement: 0.02, min_requests: 20}"
@@ -433,7 +436,7 @@ async def test_a_shadow_that_disagrees_is_stopped_with_its_variants(deployment: 
 async def test_half_a_queue_of_copies_is_a_full_batch(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However large the model's own batches may be."""
+    """This holds for any size of the model's own batches."""
     monkeypatch.setattr("cohort.onnx_engine.batched_session.SHADOW_DELAY_MS", 1e6)
     loaded = deployment.disk.registry.catalog["m"].versions[2].engine
     assert isinstance(loaded, BatchedSession)
@@ -446,7 +449,7 @@ async def test_half_a_queue_of_copies_is_a_full_batch(
 
 
 async def test_a_variant_that_loses_batching_says_why(tmp_path: Path) -> None:
-    """Where the baseline's requests may share runs, and only there."""
+    """The reason is given only if the baseline's requests may share runs."""
     deployment = Deployment(tmp_path / "models")
     deployment.put(1, onnx_models.identity())
     deployment.put(2, onnx_models.normalized_over_rows())

@@ -1,4 +1,4 @@
-"""A shadow, on engines that reply when told."""
+"""A shadow, on engines that reply on command."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_dropped_copy_is_not_evidence(error: CohortError) -> None:
 
 
 def test_a_failure_of_the_shadow_is_a_disagreement() -> None:
-    """Without outputs to compare."""
+    """There are no outputs to compare."""
     one = rig()
     one.respond("stable", scores())
     one.queue(3).answer_all(error=InferenceFailed("no"))
@@ -99,7 +99,7 @@ def test_copies_are_bounded_in_number_and_bytes() -> None:
 
 
 def test_a_shadow_that_is_not_ready_drops_its_copies() -> None:
-    """Until it is."""
+    """It drops them until it is ready."""
     one = rig()
     one.states[3] = State.LOADING
     one.respond("stable", scores())
@@ -119,7 +119,7 @@ def test_a_copy_holds_its_version() -> None:
 
 
 async def test_answers_that_wait_to_be_compared_are_bounded() -> None:
-    """Twice a queue of them; what is more is dropped."""
+    """Twice a queue of them may wait; any further one is dropped."""
     one = rig()
     for _ in range(3):
         one.respond("stable", scores(), times=QUEUE_SIZE)
@@ -129,7 +129,7 @@ async def test_answers_that_wait_to_be_compared_are_bounded() -> None:
 
 
 async def test_large_outputs_are_compared_on_a_thread() -> None:
-    """With the same outcome."""
+    """The outcome is the same."""
     one = rig()
     large: Outputs = [np.zeros((1, 300_000), np.float32)]
     one.respond("stable", large, times=2)
@@ -142,15 +142,15 @@ async def test_large_outputs_are_compared_on_a_thread() -> None:
 
 
 def fail(one: LiveRig, times: int) -> None:
-    """So many copies that disagree."""
+    """Answer a number of copies that disagree."""
     one.respond("stable", scores(), times=times)
     one.queue(3).answer_all(error=InferenceFailed("no"))
 
 
 def test_a_disagreeing_shadow_gets_one_verdict_after_min_requests() -> None:
-    """Once it is stopped, nothing is copied."""
+    """Nothing is copied once it is stopped."""
     one = rig(rest=f", {GUARD}")
-    for _ in range(19):  # each judged by itself, and so a unit
+    for _ in range(19):  # each judged alone, and so a unit
         fail(one, 1)
         assert one.live.judge() == {}
     fail(one, 1)
@@ -175,7 +175,7 @@ def test_each_comparison_is_weighed_once() -> None:
 
 
 def test_without_a_limit_nothing_is_judged() -> None:
-    """However much it disagrees."""
+    """This holds for any disagreement."""
     one = rig(rest=", guard: {max_error_rate_increase: 0.01, min_requests: 1}")
     fail(one, 60)
     assert one.live.judge() == {}
@@ -195,7 +195,7 @@ def test_a_changed_guard_forgets_the_evidence_and_not_the_counters() -> None:
 
 
 def test_a_restored_shadow_starts_anew() -> None:
-    """Counters, examples and evidence."""
+    """Its counters, examples and evidence start empty."""
     one = rig(rest=f", {GUARD}")
     fail(one, 30)
     one.live.apply_decisions({3: Decision(3, "disagreement")})
@@ -210,7 +210,7 @@ def test_a_restored_shadow_starts_anew() -> None:
 
 
 def test_a_decision_about_another_version_does_not_affect_the_shadow() -> None:
-    """Nor does its end."""
+    """The end of that decision does not affect it either."""
     one = LiveRig(
         "variants: {stable: {version: 1, weight: 1}, canary: {version: 2, weight: 1}}, "
         "shadow: {version: 3}"
@@ -273,7 +273,7 @@ def test_examples_of_other_keys_are_forgotten_with_an_edit() -> None:
 
 
 async def test_any_bit_counts_where_the_shadow_is_to_be_exact() -> None:
-    """Else only another decision does; what was weighed before the edit is of another question."""
+    """Otherwise only another decision counts; evidence before the edit does not."""
     one = rig("{version: 3, exact: true}", f", {GUARD}")
     (answered,) = scores(0)
     for answer in (answered, np.nextafter(answered, np.inf, dtype=answered.dtype)):

@@ -35,7 +35,7 @@ def best(*places: int) -> Outputs:
 
 
 def copy(one: LiveRig, counts: Sequence[int], *, version: int = 1) -> None:
-    """Tell of requests that were answered together, each row with its first score as the best."""
+    """Copy requests that were answered together, each row with its first score as the best."""
     one.live.copy_rows(version, rows(sum(counts)), [OUTPUT], best(*[0] * sum(counts)), counts)
 
 
@@ -89,7 +89,7 @@ def test_a_sample_is_of_whole_requests(sample: float) -> None:
 async def test_what_may_be_one_requests_doing_is_tried_for_each(
     answer: tuple[Outputs | None, CohortError | None],
 ) -> None:
-    """As if each had been copied by itself."""
+    """The result is as if each had been copied alone."""
     one, runner = rig()
     copy(one, COUNTS)
     one.queue(3).requests[0].answer(*answer)
@@ -105,7 +105,7 @@ async def test_what_may_be_one_requests_doing_is_tried_for_each(
 
 @pytest.mark.parametrize("error", [Overloaded(""), NotReady("")])
 def test_copies_that_were_not_run_are_dropped(error: CohortError) -> None:
-    """They are no evidence."""
+    """They are not evidence."""
     one, runner = rig()
     copy(one, COUNTS)
     one.queue(3).requests[0].answer(None, error)
@@ -132,7 +132,7 @@ def test_as_many_are_copied_as_there_is_room_for() -> None:
 
 
 async def test_those_that_wait_to_be_compared_are_bounded() -> None:
-    """Twice a queue of them, however they came."""
+    """Twice a queue of them may wait, however they came."""
     one, runner = rig()
     for _ in range(3):
         copy(one, [1] * QUEUE_SIZE)

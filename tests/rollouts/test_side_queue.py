@@ -20,7 +20,7 @@ def queue_of(rig: LiveRig, *, model: str = "m", version: int = 2) -> SideQueue:
 
 
 def nothing(outputs: Arrays | None, error: CohortError | None) -> None:
-    """A reply that nobody waits for."""
+    """A reply that does nothing."""
 
 
 @pytest.mark.parametrize(("model", "version"), [("other", 2), ("m", 9)])
@@ -31,7 +31,7 @@ def test_a_version_that_does_not_exist_is_not_ready(model: str, version: int) ->
 
 
 def test_a_version_that_is_loading_is_not_ready() -> None:
-    """Whether it was ready before or not."""
+    """It does not matter if it was ready before."""
     here = rig()
     queue = queue_of(here)
     queue.submit(inputs(), nothing)
@@ -58,7 +58,7 @@ def test_a_reloaded_version_gets_a_new_side_queue() -> None:
 
 
 def test_a_closed_side_queue_can_be_opened_again() -> None:
-    """As after a rollback that is cleared."""
+    """A cleared rollback opens it."""
     here = rig()
     queue = queue_of(here)
     queue.close()

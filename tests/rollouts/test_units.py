@@ -20,7 +20,7 @@ def admitted(outcomes: list[tuple[float, bool]]) -> list[float]:
 
 
 def test_a_caller_counts_once_in_a_while() -> None:
-    """Whatever its outcomes; another one counts by itself."""
+    """This holds for all outcomes; another caller counts separately."""
     assert admitted([(0, False), (1, True), (1.9, False), (2.0, False), (5, True)]) == [0, 2.0, 5]
     callers = Callers()
     assert callers.admit(1, 0.0, bad=False)
@@ -28,7 +28,7 @@ def test_a_caller_counts_once_in_a_while() -> None:
 
 
 def test_a_repetition_of_a_failure_never_counts() -> None:
-    """Nor its success, though its turn has come; a caller that goes on failing does."""
+    """Its success does not count either, though its turn has come; a later failure does."""
     assert admitted([(0, False), (1.8, True), (2.0, True), (2.4, False), (2.5, False)]) == [0, 2.5]
     assert admitted([(number * 0.5, True) for number in range(9)]) == [0, 2, 4]
 
@@ -42,7 +42,7 @@ def test_a_repetition_of_a_failure_never_counts() -> None:
 def test_whether_an_outcome_counts_is_known_before_it(
     steps: list[tuple[float, bool, int]],
 ) -> None:
-    """What makes the test valid; and nobody counts twice within CALLER_SECONDS."""
+    """This makes the test valid; and no caller counts twice within CALLER_SECONDS."""
     callers, other, now = Callers(), Callers(), 0.0
     counted: dict[int, list[float]] = {}
     for wait, bad, caller in steps:
@@ -59,7 +59,7 @@ def test_whether_an_outcome_counts_is_known_before_it(
 
 
 def test_callers_are_bounded() -> None:
-    """The one that was not heard for the longest time is forgotten."""
+    """The least recently seen caller is forgotten."""
     callers = Callers()
     for number in range(MAX_CALLERS):
         callers.admit(number, 0.0, bad=False)
@@ -71,7 +71,7 @@ def test_callers_are_bounded() -> None:
 
 
 def test_outcomes_of_one_slot_are_one_unit() -> None:
-    """Of the share of bad ones; the outcomes are all told."""
+    """The unit is the share of bad outcomes; all outcomes are counted."""
     stream = OutcomeStream()
     for number in range(16):
         stream.count(baseline=False, bad=number < 4, now=5.0)
@@ -82,7 +82,7 @@ def test_outcomes_of_one_slot_are_one_unit() -> None:
 
 
 def test_units_of_one_side_wait_for_the_other() -> None:
-    """Then both are one block; what was weighed is not weighed again."""
+    """Both then form one block, which is weighed once."""
     stream = OutcomeStream()
     for at in (1.0, 2.0, 3.0):
         stream.count(baseline=True, bad=at > 1, now=at)
@@ -96,14 +96,14 @@ def test_units_of_one_side_wait_for_the_other() -> None:
 
 @pytest.mark.parametrize(("bad", "unit"), [(True, Counts(1, 0.5)), (False, Counts(1, 0))])
 def test_a_unit_waits_for_a_failure_that_is_checked(bad: bool, unit: Counts) -> None:
-    """And then has it, or has it not."""
+    """The check decides if the unit includes it."""
     stream = OutcomeStream()
     stream.count(baseline=True, bad=False, now=1.0)
     stream.count(baseline=False, bad=False, now=1.0)
     held = stream.hold(baseline=False, now=1.0)
     stream.weigh(0.01)
     assert stream.evidence == Evidence()
-    stream.settle(held, bad=bad)
+    stream.release(held, bad=bad)
     stream.weigh(0.01)
     assert stream.evidence.variant == unit
 
@@ -112,14 +112,14 @@ def test_a_unit_without_an_outcome_is_none() -> None:
     """Its only failure was not the version's."""
     stream = OutcomeStream()
     stream.count(baseline=True, bad=False, now=1.0)
-    stream.settle(stream.hold(baseline=False, now=1.0), bad=False)
+    stream.release(stream.hold(baseline=False, now=1.0), bad=False)
     stream.weigh(0.01)
     assert stream.evidence == Evidence()
 
 
 @pytest.mark.parametrize("kind", range(len(rollouts.false_alarms())))
 def test_good_canaries_stay(kind: int) -> None:
-    """A sample of the table in docs/reports/guard.md, at the limit: none of three."""
+    """A sample of the table in docs/reports/guard.md at the limit: no canary is rolled back."""
     _, _, at_limit = rollouts.false_alarms()[kind]
     assert all(rollouts.rolled_back_after(at_limit, seed) is None for seed in range(3))
 

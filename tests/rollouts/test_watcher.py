@@ -31,7 +31,7 @@ class Replica:
         self.watcher = RolloutWatcher(self.file, folder / "state", self.rollouts)
 
     def write(self, text: str) -> None:
-        """Long ago, so that nobody waits for the rest."""
+        """Write the file with an old time, so that it counts as complete."""
         self.file.write_text(text)
         then = self.file.stat().st_mtime - 60 + len(text)
         os.utime(self.file, (then, then))
@@ -73,7 +73,7 @@ async def test_a_broken_edit_changes_nothing_and_a_mended_one_is_taken(replica: 
 
 
 async def test_a_server_without_the_file_serves(replica: Replica) -> None:
-    """And until it was read, one with a broken file does not."""
+    """A server with a broken file does not, until it was read."""
     await replica.watcher.check_file()
     assert replica.watcher.initialized
     broken = Replica(replica.file.parent)
@@ -86,7 +86,7 @@ async def test_a_server_without_the_file_serves(replica: Replica) -> None:
 async def test_a_file_under_the_other_ending_is_named_until_it_is_renamed(
     replica: Replica,
 ) -> None:
-    """The server serves meanwhile, without a rollout."""
+    """The server serves during that time, without a rollout."""
     other = replica.file.with_suffix(".yml")
     other.write_text(ONE)
     await replica.watcher.check_file()
@@ -108,7 +108,7 @@ async def test_a_file_that_is_still_being_written_is_waited_for(replica: Replica
 async def test_a_decision_goes_from_replica_to_replica_and_over_a_restart(
     replica: Replica, tmp_path: Path
 ) -> None:
-    """Until one of them is told to clear it."""
+    """It holds until one of them clears it."""
     replica.write(TWO)
     other = Replica(tmp_path)
     for one in (replica, other):
@@ -144,7 +144,7 @@ async def test_what_was_cleared_does_not_come_back_with_an_older_look(replica: R
 async def test_a_folder_that_takes_nothing_is_told_and_tried_again(
     replica: Replica, tmp_path: Path
 ) -> None:
-    """The decision holds meanwhile."""
+    """The decision holds until then."""
     (tmp_path / "state").touch()
     replica.write(TWO)
     await replica.watcher.check_file()
@@ -177,7 +177,7 @@ async def test_a_folder_that_cannot_be_read_brings_nobody_back(
 async def test_a_torn_record_keeps_its_version_out_until_it_is_cleared(
     replica: Replica, text: str
 ) -> None:
-    """Nothing else changes, the problem is told once it stands, and clearing ends both."""
+    """Nothing else changes, the problem is reported while it exists, and clearing ends both."""
     record = replica.file.parent / "state/rollouts/m/2.json"
     record.parent.mkdir(parents=True)
     record.write_text(text)
@@ -195,7 +195,7 @@ async def test_a_torn_record_keeps_its_version_out_until_it_is_cleared(
 
 
 async def test_a_record_that_cannot_be_removed_is_told_and_tried_again(replica: Replica) -> None:
-    """What the operator cleared is back in rollouts here meanwhile."""
+    """The cleared version is back in rollouts here before that."""
     record = replica.file.parent / "state/rollouts/m/2.json"
     record.mkdir(parents=True)
     replica.write(TWO)
@@ -211,7 +211,7 @@ async def test_a_record_that_cannot_be_removed_is_told_and_tried_again(replica: 
 
 
 async def test_two_replicas_that_decide_at_once_agree(replica: Replica, tmp_path: Path) -> None:
-    """The first record stands, for both; a clear by either ends it for both."""
+    """The first record counts for both; a clear by either ends it for both."""
     other = Replica(tmp_path)
     replica.write(TWO)
     for one in (replica, other):
@@ -306,7 +306,7 @@ async def test_a_folder_that_is_renamed_away_is_told_and_not_made_again(
 async def test_a_folder_that_was_emptied_gets_its_decisions_again(
     decided: Replica, tmp_path: Path
 ) -> None:
-    """From any replica that knows them, and so they reach the others and the next start."""
+    """Any replica that knows them writes them, so they reach the others and the next start."""
     rmtree(tmp_path / "state/rollouts")
     later = Replica(tmp_path)
     await decided.watcher.step()
@@ -321,7 +321,7 @@ async def test_a_folder_that_was_emptied_gets_its_decisions_again(
 async def test_a_folder_that_was_restored_from_a_copy_is_the_former_one(
     decided: Replica, tmp_path: Path
 ) -> None:
-    """By its mark; from then on it is known at its new place on the disk, too."""
+    """Its mark identifies it; from then on its new place on the disk is also known."""
     copytree(tmp_path / "state", tmp_path / "copy")
     (tmp_path / "state").rename(tmp_path / "away")
     (tmp_path / "copy").rename(tmp_path / "state")
@@ -335,9 +335,9 @@ async def test_a_folder_that_was_restored_from_a_copy_is_the_former_one(
 async def test_another_folder_in_its_place_is_told_until_it_is_gone_again(
     decided: Replica, tmp_path: Path
 ) -> None:
-    """As where a mount is missing, or another lies over it; decisions are safe in both.
+    """The cause may be a missing mount, or another one over it; decisions are safe in both.
 
-    Every replica that knew the former one tells it, not only the first to look.
+    Every replica that knew the former one reports it, not only the first to look.
     """
     other = Replica(tmp_path)
     await other.watcher.check_file()
@@ -364,7 +364,7 @@ async def test_another_folder_in_its_place_is_told_until_it_is_gone_again(
 async def test_a_folder_that_a_restarted_replica_made_anew_learns_what_is_known(
     decided: Replica, tmp_path: Path
 ) -> None:
-    """The one that starts knows nothing; the other tells it, and says that the folder is new."""
+    """The one that starts knows nothing; the other writes the decision and reports the folder."""
     rmtree(tmp_path / "state")
     later = Replica(tmp_path)
     await later.watcher.check_file()
@@ -399,7 +399,7 @@ async def test_what_was_cleared_while_the_folder_was_away_is_cleared_for_all(
 async def test_a_clear_in_the_folder_is_logged_with_who_made_it(
     decided: Replica, tmp_path: Path
 ) -> None:
-    """As `cohort rollout clear` makes one: no request to a server tells of it."""
+    """`cohort rollout clear` makes such a clear, without a request to a server."""
     DecisionStore(tmp_path / "state", by="alice on a-machine").clear("m", 2)
     decided.events.clear()
     await decided.watcher.step()
@@ -412,14 +412,14 @@ async def test_a_clear_in_the_folder_is_logged_with_who_made_it(
 
 
 async def test_what_is_rolled_back_is_told_with_its_reason(decided: Replica) -> None:
-    """Of the models that are asked about."""
+    """Only the models in the question are included."""
     assert decided.rollouts.rolled_back(["m", "n"]) == {"m/2": "by an operator"}
     assert decided.rollouts.rolled_back(["n"]) == {}
 
 
 @pytest.mark.parametrize(("reason", "level"), [("operator", "info"), ("errors", "warning")])
 def test_a_rollback_is_a_warning_unless_an_operator_asked_for_it(reason: str, level: str) -> None:
-    """Then somebody knows of it already."""
+    """In that case an operator knows of it already."""
     with capture_logs() as logged:
         log_event(RolledBack("m", 2, ("b",), False, reason, "", decided_here=True))
     assert [(line["event"], line["log_level"]) for line in logged] == [("rolled back", level)]
@@ -428,7 +428,7 @@ def test_a_rollback_is_a_warning_unless_an_operator_asked_for_it(reason: str, le
 async def test_a_rollout_that_is_taken_out_ends_its_decisions(
     decided: Replica, tmp_path: Path
 ) -> None:
-    """The file says that nobody is rolled back any more, and so does the folder."""
+    """With the new file, no variant is rolled back, and the folder agrees."""
     decided.write("n: {variants: {a: {version: 1, weight: 1}}}")
     await decided.watcher.check_file()
     await decided.watcher.step()
@@ -441,7 +441,7 @@ async def test_a_rollout_that_is_taken_out_ends_its_decisions(
 async def test_a_problem_of_the_folder_is_logged_once_and_so_is_its_end(
     decided: Replica, tmp_path: Path
 ) -> None:
-    """Not at each look."""
+    """It is not logged at each look."""
 
     async def logged() -> list[str]:
         with capture_logs() as lines:
@@ -457,7 +457,7 @@ async def test_a_problem_of_the_folder_is_logged_once_and_so_is_its_end(
 
 
 async def test_a_rollback_after_a_clear_is_another_incident(decided: Replica) -> None:
-    """Also before the folder has the clear: a receiver is to be told of both."""
+    """This holds even before the folder has the clear: a receiver must get both."""
     decided.events.clear()
     for _ in range(2):
         decided.rollouts.clear("m")
@@ -467,7 +467,7 @@ async def test_a_rollback_after_a_clear_is_another_incident(decided: Replica) ->
 
 
 async def test_a_torn_record_is_mended_by_who_knows_it(decided: Replica, tmp_path: Path) -> None:
-    """Its content is known here; nobody is let in meanwhile."""
+    """Its content is known here; no caller gets the version before."""
     record = tmp_path / "state/rollouts/m/2.json"
     content = record.read_text()
     record.write_text(content[:20])
@@ -481,7 +481,7 @@ async def test_a_torn_record_is_mended_by_who_knows_it(decided: Replica, tmp_pat
 async def test_a_start_without_a_folder_that_can_be_read_lets_no_candidate_in(
     decided: Replica, tmp_path: Path
 ) -> None:
-    """It is not known what was decided, until the folder says."""
+    """Earlier decisions are unknown until the folder can be read."""
     (tmp_path / "state/rollouts").rename(tmp_path / "away")
     (tmp_path / "state/rollouts").symlink_to("rollouts")
     later = Replica(tmp_path)
@@ -499,7 +499,7 @@ async def test_a_start_without_a_folder_that_can_be_read_lets_no_candidate_in(
 async def test_a_folder_that_does_not_answer_holds_up_nobody(
     decided: Replica, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The guard goes on judging, and one thread waits, however long that lasts."""
+    """The guard continues to judge, and one thread waits, however long that lasts."""
     monkeypatch.setattr("cohort.rollouts.watcher.SYNC_SECONDS", 0.05)
     answers = Event()
     looks = []
@@ -509,7 +509,7 @@ async def test_a_folder_that_does_not_answer_holds_up_nobody(
         answers.wait(PATIENCE)
         return ""
 
-    monkeypatch.setattr(decided.watcher._folder, "look", hang)
+    monkeypatch.setattr(decided.watcher._folder, "check", hang)
     for _ in range(3):
         await decided.watcher.step()
         assert "has not answered" in decided.watcher.problems(settled=False)[0]
@@ -522,7 +522,7 @@ async def test_a_folder_that_does_not_answer_holds_up_nobody(
 
 
 async def test_a_missing_rollouts_file_ends_no_decision(decided: Replica) -> None:
-    """Only the rollout: when the file is back, what was rolled back is so still."""
+    """The rollout ends; when the file is back, rolled back variants are still out."""
     decided.file.unlink()
     await decided.watcher.check_file()
     await decided.watcher.step()

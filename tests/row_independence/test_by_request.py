@@ -1,4 +1,4 @@
-"""What is proven of requests of some sizes, where no proof covers all."""
+"""Proofs about requests of some sizes, if no proof covers all."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def of_length(length: int, rows: int = 1) -> Arrays:
 
 
 def test_requests_of_proven_sizes_are_named() -> None:
-    """However many rows an example has, and once for all examples of the same sizes."""
+    """They are named once for all examples of the same sizes, with any number of rows."""
     verdict = prove(BY_LENGTH, of_length(4), of_length(9), of_length(9, rows=3), of_length(8))
     assert verdict.kind is RowKind.PROVEN
     assert verdict.requests == (RequestKind({"x": (1, 9)}), RequestKind({"x": (1, 8)}))
@@ -81,7 +81,7 @@ def test_what_no_size_changes_is_not_asked_again(body: str) -> None:
 
 
 def test_a_branch_is_looked_into_though_rows_elsewhere_mix_outside_it() -> None:
-    """Of several guesses of where rows are, the one that is told of may be another."""
+    """Of several guesses about the place of rows, another one may be reported."""
     beside = BY_LENGTH.replace("x)", "x, float[L, M] table)", 1).replace(
         "y = If", "low = ReduceMean<keepdims = 0>(table) y = If"
     ).replace("[N, U] y)", "[N, U] y, float low)", 1)  # fmt: skip
@@ -92,7 +92,7 @@ def test_a_branch_is_looked_into_though_rows_elsewhere_mix_outside_it() -> None:
 
 
 def test_values_that_a_run_takes_once_decide_too() -> None:
-    """The verdict says so: requests share a run where these are equal."""
+    """The verdict contains it: requests share a run if these are equal."""
     by_rate = """(float[N, T] x, int64 rate) => (float[N, T] y)
     { low = Equal(rate, eight)
       y = If(low) <then_branch = slow () => (float[N, T] a)
@@ -125,7 +125,7 @@ def test_a_bounded_number_of_requests_is_looked_at() -> None:
     """Each takes as long as the proof for all."""
     verdict = prove(BY_LENGTH, *map(of_length, range(8, 30)))
     assert len(verdict.requests) == MAX_REQUESTS
-    assert verdict.other_requests == (f"examples after {MAX_REQUESTS}: they are not looked at",)
+    assert verdict.other_requests == (f"examples after {MAX_REQUESTS} are not checked",)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_what_a_type_does_not_hold_is_not_known(declared: str, condition: str, v
 
 
 Decision = tuple[str, int, Any, Any] | bool
-"""A branch by length or rate below a number, with what follows either way; or whether rows mix."""
+"""A branch by length or rate below a number, with its two outcomes; or True if rows mix."""
 
 DECISIONS: some.SearchStrategy[Decision] = some.recursive(
     some.booleans(),
@@ -171,7 +171,7 @@ DECISIONS: some.SearchStrategy[Decision] = some.recursive(
 
 
 def mixes(decision: Decision, length: int, rate: int) -> bool:
-    """Whether rows of such a request mix."""
+    """Return True if rows of such a request mix."""
     while not isinstance(decision, bool):
         by, below, yes, no = decision
         decision = yes if {"length": length, "rate": rate}[by] < below else no
@@ -179,7 +179,7 @@ def mixes(decision: Decision, length: int, rate: int) -> bool:
 
 
 def written(decision: Decision, names: Callable[[], str]) -> tuple[str, str]:
-    """The nodes that decide so, and the name of what they give."""
+    """Return the nodes that decide so, and the name of their result."""
     y = names()
     if isinstance(decision, bool):
         most = names()
@@ -199,7 +199,7 @@ def written(decision: Decision, names: Callable[[], str]) -> tuple[str, str]:
 def test_just_those_requests_are_proven_whose_branches_do_not_mix(
     decision: Decision, asked: list[tuple[int, int]]
 ) -> None:
-    """Whatever decides, in whatever order."""
+    """This holds for any deciding inputs in any order."""
     numbers: Iterator[int] = iter(range(1000))
     nodes, y = written(decision, lambda: f"n{next(numbers)}")
     text = f"""(float[N, T] x, int64 rate) => (float[N, T] {y})

@@ -53,7 +53,7 @@ def graph(nodes: list[onnx.NodeProto], weights: dict[str, object]) -> onnx.Model
 
 @pytest.mark.parametrize("make", PREDICTABLE, ids=lambda make: make.__name__)
 def test_ordinary_models_are_predictable(make: Callable[[], onnx.ModelProto]) -> None:
-    """Sizes from weights and from the shapes of inputs are no reason to leave the event loop."""
+    """Sizes from weights and from the shapes of inputs do not require leaving the event loop."""
     assert not dependence(make())
 
 
@@ -65,7 +65,7 @@ def test_bundled_models_are_predictable() -> None:
 
 
 def test_networks_of_the_onnx_package_are_predictable() -> None:
-    """So do the networks that the ONNX project tests with: ResNet, DenseNet, SqueezeNet, …"""
+    """The ONNX project's test networks are predictable: ResNet, DenseNet, SqueezeNet and others."""
     models = list((Path(onnx.__file__).parent / "backend/test/data/light").glob("*.onnx"))
     assert len(models) > 5
     assert {prove_rows(read_model(path).graphs).dependence for path in models} == {""}
@@ -73,15 +73,18 @@ def test_networks_of_the_onnx_package_are_predictable() -> None:
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_trip_count_from_an_input_is_found(nested: bool) -> None:
-    """Also in a branch of an If in a function of the model's own."""
-    assert dependence(onnx_models.loop(nested=nested)) == "what Loop does depends on input values"
+    """It is found even in a branch of an If in a function of the model."""
+    assert (
+        dependence(onnx_models.loop(nested=nested))
+        == "the run time of Loop depends on input values"
+    )
 
 
 def test_a_size_from_an_input_is_found(tmp_path: Path) -> None:
-    """The session says so."""
+    """The session reports it."""
     path = onnx_models.save(onnx_models.fill(), tmp_path / "1" / "model.onnx")
     session = open_session(path, chain=(Provider("cpu"),))
-    assert session.unpredictable == "what Expand does depends on input values"
+    assert session.unpredictable == "the run time of Expand depends on input values"
 
 
 @pytest.mark.parametrize(
@@ -103,13 +106,13 @@ def test_a_size_from_an_input_is_found(tmp_path: Path) -> None:
     ],
 )
 def test_operators_that_values_decide_are_found(operator: str, inputs: list[str]) -> None:
-    """Where the deciding input is the caller's, by whatever nodes lie between."""
+    """The deciding input is the caller's, whatever nodes are between."""
     nodes = [
         helper.make_node("Add", ["k", "one"], ["more"]),
         helper.make_node(operator, ["more" if name == "k" else name for name in inputs], ["y"]),
     ]
     model = graph(nodes, {"one": np.array([1]), "zero": np.array([0])})
-    assert dependence(model) == f"what {operator} does depends on input values"
+    assert dependence(model) == f"the run time of {operator} depends on input values"
 
 
 @pytest.mark.parametrize("operator", ["BeamSearch", "GreedySearch", "Sampling"])
@@ -120,14 +123,14 @@ def test_searches_are_never_predictable(operator: str) -> None:
 
 
 def test_unknown_operators_are_not_predictable() -> None:
-    """Nobody knows what an operator of another domain does."""
+    """The behaviour of an operator of another domain is unknown."""
     node = helper.make_node("Anything", ["x"], ["y"], domain="org.example")
-    reason = "what 'org.example.Anything' does may depend on input values"
+    reason = "the run time of 'org.example.Anything' may depend on input values"
     assert dependence(graph([node], {})) == reason
 
 
 def _condition(last: str) -> onnx.ModelProto:
-    """A Loop of at most 1000 trips that ends when `last`, a node's output, is false."""
+    """Return a Loop of at most 1000 trips that ends when `last`, a node's output, is false."""
     infos = [
         helper.make_tensor_value_info("i", TensorProto.INT64, []),
         helper.make_tensor_value_info("go", TensorProto.BOOL, []),
@@ -147,7 +150,7 @@ def _condition(last: str) -> onnx.ModelProto:
 
 
 def test_a_loop_may_end_by_values() -> None:
-    """Then it is found, and not where its trips are numbered by the file."""
+    """It is found if values end it, and not if the file has its number of trips."""
     assert not dependence(_condition("by_number"))
     assert dependence(_condition("by_value")) == "when Loop ends depends on input values"
 
@@ -167,11 +170,11 @@ def test_a_function_is_judged_by_what_each_call_gives_it() -> None:
         return dependence(model)
 
     assert not called_with("size")
-    assert called_with("k") == "what Expand does depends on input values"
+    assert called_with("k") == "the run time of Expand depends on input values"
 
 
 def test_functions_in_a_circle_are_refused() -> None:
-    """Nothing is followed for ever, and no runtime opens them."""
+    """The search ends, and no runtime opens them."""
     model = graph([helper.make_node("A", ["x"], ["y"], domain="tests")], {})
     for name, other in (("A", "B"), ("B", "A")):
         node = helper.make_node(other, ["x"], ["y"], domain="tests")
@@ -183,14 +186,14 @@ def test_functions_in_a_circle_are_refused() -> None:
 
 
 def test_calls_that_double_are_not_followed_to_their_end() -> None:
-    """Sixty functions that call the last one twice each: nobody waits for 2^60 nodes."""
+    """Sixty functions that call the last one twice each do not lead to a walk over 2^60 nodes."""
     model = graph([helper.make_node("F59", ["x"], ["y"], domain="tests")], {})
     model.functions.extend(onnx_models.doubling_functions("tests", 60))
     assert dependence(model) == "the graph is too large to follow"
 
 
 def test_values_that_are_never_computed_count_as_the_callers() -> None:
-    """The runtime sorts nodes by itself; nodes that need each other are not trusted."""
+    """The runtime sorts nodes itself; nodes that need each other are not trusted."""
     nodes = [
         helper.make_node("Expand", ["x", "size"], ["y"]),
         helper.make_node("Shape", ["x"], ["size"]),

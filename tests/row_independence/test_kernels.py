@@ -1,4 +1,4 @@
-"""What is said to compute with rows, as far as the rounding of a row may depend on the others."""
+"""Kernels that compute with rows, if the rounding of a row may depend on the others."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_kernel_is_named_with_what_its_rounding_may_depend_on(
 
 
 def test_the_first_node_stands_for_a_kernel() -> None:
-    """In words, as a person finds it in the graph."""
+    """Its name is the one that a person finds in the graph."""
     nodes = [node("Log", "x", "first"), node("Log", "first", "second")]
     assert prove(model(nodes, [of(5)], "second")).kernels == {"Log (unaligned)": "Log 'first'"}
 
@@ -67,5 +67,5 @@ def test_what_has_no_rows_rounds_the_same_for_everyone() -> None:
 
 
 def test_a_verdict_without_a_proof_names_no_kernels() -> None:
-    """Only what is proven is asked for them."""
+    """Only proven models need them."""
     assert not prove(model([node("Softmax", "x", "y", axis=0)], [of(4)])).kernels

@@ -25,7 +25,7 @@ NEVER_PROVEN = {
     (MICROSOFT, "DynamicQuantizeLSTM"): "it scales all rows together",
     (MICROSOFT, "DynamicQuantizeMatMul"): "it scales all rows together",
 }
-"""Operators whose rule only says why rows are lost."""
+"""Operators whose rule only gives the reason why rows are lost."""
 
 NOT_ON_ALL_PROCESSORS = {(MICROSOFT, "GroupNorm")} | {
     one for one in OPERATOR_RULES if one[0] == "com.microsoft.nchwc"
@@ -39,7 +39,7 @@ NEVER_REFUSED = {
     *((ML, name) for name in ("Binarizer", "CategoryMapper", "LabelEncoder", "OneHotEncoder")),
     *(("", name) for name in ("Transpose", "SequenceConstruct")),  # they move whole entries
     *(("", name) for name in ("BlackmanWindow", "HammingWindow", "HannWindow", "MelWeightMatrix")),
-    *(("", name) for name in ("Constant", "Range")),  # as the windows: rows are no plain numbers
+    *(("", name) for name in ("Constant", "Range")),  # as the windows: rows are not plain numbers
 }
 """Operators that combine no entries, along whatever axis rows are."""
 
@@ -74,14 +74,14 @@ def test_no_proof_is_contradicted(tried: Sequence[Tried]) -> None:
 
 
 def test_each_rule_proves_something(tried: Sequence[Tried]) -> None:
-    """Of its operator with rows along some axis, and ONNX Runtime agrees."""
+    """It proves its operator with rows along some axis, and ONNX Runtime agrees."""
     shown = _operators(tried, ("proven", "shared"), INDEPENDENT)
     told = _operators(tried, ("proven", "shared"), NOT_RUN) & NOT_ON_ALL_PROCESSORS
     assert OPERATOR_RULES.keys() - shown - told == NEVER_PROVEN.keys()
 
 
 def test_each_rule_refuses_something(tried: Sequence[Tried]) -> None:
-    """Of its operator with rows along another axis, where it combines any."""
+    """It refuses its operator with rows along another axis, if it combines any."""
     refused = _operators(tried, ("refuted", "unknown", "not deterministic"), NOT_RUN)
     assert OPERATOR_RULES.keys() - refused == NEVER_REFUSED
 
@@ -95,7 +95,7 @@ def test_random_graphs_contradict_no_proof() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_random_graphs_are_the_same_each_time(seed: int) -> None:
-    """So that a contradiction can be looked at."""
+    """Contradictions can be reproduced."""
     first, second = random_graph(seed), random_graph(seed)
     same = first.model().SerializeToString() == second.model().SerializeToString()
     assert same

@@ -77,7 +77,7 @@ def test_arithmetic_is_that_of_numbers(formula: object, values: list[int]) -> No
 def test_a_quotient_times_its_divisor_is_the_dividend(
     one: object, other: object, values: list[int]
 ) -> None:
-    """Where there is an exact one; and a product is divided by each of its factors."""
+    """This holds if the quotient is exact; and a product is divided by each of its factors."""
     symbols = letters()
     first, second = compute(one, symbols), compute(other, symbols)
     found = quotient(first, second)
@@ -93,7 +93,7 @@ def test_a_quotient_times_its_divisor_is_the_dividend(
 def test_bounds_and_comparisons_hold_for_all_numbers(
     one: object, other: object, values: list[int]
 ) -> None:
-    """Of symbols that are at least 1."""
+    """This holds for symbols that are at least 1."""
     symbols = letters()
     first, second = compute(one, symbols), compute(other, symbols)
     number, another = value(first, symbols, values), value(second, symbols, values)
@@ -103,7 +103,7 @@ def test_bounds_and_comparisons_hold_for_all_numbers(
 
 
 def test_equal_terms_are_one_symbol() -> None:
-    """So that what is computed twice is known to be the same."""
+    """Terms that are computed twice are known to be equal."""
     symbols = Symbols()
     size = symbols.named("length")
     assert symbols.named("length") == size
@@ -112,7 +112,7 @@ def test_equal_terms_are_one_symbol() -> None:
 
 
 def test_what_is_computed_from_rows_is_known() -> None:
-    """Through terms of terms; where there are too many to list, it may be."""
+    """They are found through terms of terms; if there are too many to list, the answer is yes."""
     symbols = Symbols()
     rows, size = symbols.rows, symbols.new()
     term = symbols.term("f", symbols.term("g", rows * 2 + 1), size)
@@ -143,7 +143,7 @@ def test_sizes_stay_small() -> None:
 
 @pytest.mark.parametrize("number", [2.5, float("nan"), float("inf"), 1e30])
 def test_a_size_and_a_number_that_is_not_whole_are_a_term(number: float) -> None:
-    """Of which nothing is known but what it is made of."""
+    """Only its parts are known of it."""
     size = Symbols().new()
     for found in (size + number, size * number):
         assert isinstance(found, Poly)

@@ -1,4 +1,4 @@
-"""What is said of models: those that people reported, and what they taught."""
+"""Verdicts on models: reported models, and the cases learned from them."""
 
 from __future__ import annotations
 
@@ -437,7 +437,7 @@ OTHERS = (
 
 @pytest.mark.parametrize("case", [*INDEPENDENT, *MIXING, *OTHERS], ids=lambda case: case.name)
 def test_verdicts_name_the_node(case: Case) -> None:
-    """A model is proven, or the first node that stands against it is named."""
+    """A model is proven, or the first node that prevents the proof is named."""
     verdict = prove(case.model)
     assert (verdict.kind, verdict.node) == (case.kind, case.node)
     assert bool(verdict.reason) == (case.kind is not RowKind.PROVEN)
@@ -445,7 +445,7 @@ def test_verdicts_name_the_node(case: Case) -> None:
 
 
 def test_rows_are_found_along_other_axes() -> None:
-    """Of a network that takes time first, and a state with rows in the middle."""
+    """They are found in a network that takes time first, and a state with rows in the middle."""
     weights = {"w": np.ones((1, 8, 4), np.float32), "r": np.ones((1, 8, 2), np.float32)}
     inputs: list[Value] = [("x", F, ["T", "N", 4]), ("h", F, [1, "N", 2]), ("c", F, [1, "N", 2])]
     verdict = prove(model([node("LSTM", "x w r - - h c", "y h2 c2")], inputs, "y h2", weights))
@@ -455,21 +455,21 @@ def test_rows_are_found_along_other_axes() -> None:
 
 
 def test_inputs_that_all_rows_share_are_named() -> None:
-    """A threshold without rows: requests with the same one may share a run."""
+    """A threshold has no rows: requests with the same one may share a run."""
     verdict = prove(model([node("Less", "x limit", "y")], [X, ("limit", F, [])]))
     assert verdict.kind is RowKind.SHARED
     assert verdict.inputs == {"x": 0, "limit": None}
 
 
 def test_the_node_named_is_that_for_which_most_inputs_have_rows() -> None:
-    """Though other nodes stand against guesses that go farther."""
+    """Other nodes may prevent guesses that go farther."""
     nodes = [node("DynamicQuantizeLinear", "x", "q s z"), node("Cast", "q", "f", to=F)]
     verdict = prove(model([*nodes, node("Add", "f v", "y")], [X, ("v", F, ["M", 4])]))
     assert (verdict.kind, verdict.node) == (RowKind.REFUTED, "DynamicQuantizeLinear 'q'")
 
 
 def test_outputs_with_several_entries_a_row_are_told() -> None:
-    """Five crops of an image: fifteen entries for three rows."""
+    """Five crops of an image make fifteen entries for three rows."""
     shape = {"shape": np.array([-1, 4])}
     verdict = prove(model([node("Reshape", "x shape", "y")], [("x", F, ["N", 5, 4])], "y", shape))
     assert verdict.kind is RowKind.PROVEN
@@ -477,7 +477,7 @@ def test_outputs_with_several_entries_a_row_are_told() -> None:
 
 
 def test_sizes_of_one_name_are_taken_as_equal_where_that_is_needed() -> None:
-    """And it is said, so that requests can be checked for it."""
+    """The verdict contains it, so that requests can be checked for it."""
     inputs = [("x", F, ["N", "T"]), ("mask", F, ["N", "T"])]
     nodes = [
         node("Shape", "x", "s"),
@@ -518,7 +518,7 @@ def test_each_branch_that_can_be_taken_counts() -> None:
 
 
 def test_a_loop_that_carries_rows_is_followed() -> None:
-    """For as many turns as the file says; what ends when all rows have ended mixes them."""
+    """It is followed for the file's turns; one that ends when all rows have ended mixes them."""
 
     def looped(ends: Sequence[onnx.NodeProto]) -> RowVerdict:
         body = helper.make_graph(
@@ -544,7 +544,7 @@ def test_a_loop_that_carries_rows_is_followed() -> None:
 
 
 def test_functions_are_followed_with_their_attributes() -> None:
-    """What the caller gives, or else their defaults; an input that is left out stays so."""
+    """Attributes come from the caller, or from their defaults; an omitted input stays omitted."""
     softmax = node("Softmax", "v", "p")
     softmax.attribute.add(name="axis", ref_attr_name="along", type=onnx.AttributeProto.INT)
     function = helper.make_function(
@@ -563,7 +563,7 @@ def test_functions_are_followed_with_their_attributes() -> None:
 
 @pytest.mark.parametrize("nodes", [0, 10, 1000])
 def test_a_graph_that_is_too_large_is_unknown(nodes: int) -> None:
-    """Once as many nodes were looked at as may be."""
+    """The limit is a number of visited nodes."""
     chain = [node("Relu", "x" if at == 0 else f"v{at - 1}", f"v{at}") for at in range(2000)]
     verdict = prove(model(chain, [X], "v1999"), max_nodes=nodes)
     assert (verdict.kind, verdict.reason) == (RowKind.UNKNOWN, "the graph is too large to follow")
@@ -580,7 +580,7 @@ def test_a_busy_machine_changes_no_verdict(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_hostile_graphs_end() -> None:
-    """Sizes that square again and again, and functions that call each other two at a time."""
+    """Sizes may square again and again, and functions may call each other two at a time."""
     squares = [node("Shape", "x", "s0")]
     squares += [node("Mul", f"s{at} s{at}", f"s{at + 1}") for at in range(60)]
     grown = model([*squares, node("Reshape", "x s60", "y")], [("x", F, ["N", "A", "B", "C"])])
@@ -605,7 +605,7 @@ def test_a_name_outside_does_not_stand_for_what_is_computed_later() -> None:
 
 
 def test_a_function_that_hides_an_operator_is_unknown() -> None:
-    """Nobody knows which of the two a runtime takes."""
+    """The runtime may use either of the two."""
     made = model([node("Relu", "x", "y")], [X])
     inner = node("Softmax", "v", "r", axis=0)
     made.functions.append(
@@ -630,7 +630,7 @@ def test_of_verdicts_for_shared_inputs_the_one_with_most_rows_counts() -> None:
 
 
 def test_a_verdict_finds_its_node_in_the_graph() -> None:
-    """By its name and its index, constants included."""
+    """It finds it by name and by index, constants included."""
     one = helper.make_node("Constant", [], ["one"], value_float=1.0)
     low = node("ReduceMax", "z", "low", keepdims=0)
     assert prove(model([one, node("Add", "x one", "z"), low], [X], "low")).place == NodePlace(
@@ -641,7 +641,7 @@ def test_a_verdict_finds_its_node_in_the_graph() -> None:
 @pytest.mark.parametrize("first", ["then_branch", "else_branch"])
 @pytest.mark.parametrize("mixing", ["then_branch", "else_branch"])
 def test_a_verdict_finds_its_node_in_a_branch(first: str, mixing: str) -> None:
-    """By the index of the graph in its node, which goes by the order in the file."""
+    """It finds it by the index of the graph in its node, which follows the order in the file."""
     low = node("ReduceMax", "x", "low", keepdims=0)
     branches = {
         name: helper.make_graph(
@@ -671,7 +671,7 @@ def test_a_verdict_finds_its_node_in_a_function() -> None:
 
 
 def test_a_verdict_without_a_node_has_no_place() -> None:
-    """One that is proven, one for an input, and one for what an output is."""
+    """These are a proven one, one for an input, and one for an output."""
     assert prove(model([node("Relu", "x", "y")], [X])).place == NodePlace()
     assert prove(model([node("Relu", "x", "y")], [("x", F, None)])).place == NodePlace()
     assert prove(model([node("Shape", "x", "y")], [X])).place == NodePlace()
@@ -694,7 +694,7 @@ def test_a_node_that_no_output_needs_may_end_a_run() -> None:
 
 
 def test_nodes_may_be_in_any_order() -> None:
-    """As some converters write those of the main graph."""
+    """Some converters write those of the main graph so."""
     branch = helper.make_graph(
         [node("Relu", "h", "r")], "branch", [], [helper.make_empty_tensor_value_info("r")]
     )
@@ -721,7 +721,7 @@ def test_nodes_may_be_in_any_order() -> None:
 def test_row_numbers_that_fit_some_numbers_of_rows_only_prove_nothing(
     last: onnx.NodeProto,
 ) -> None:
-    """They fail with others, even where only the shape of what they give is used."""
+    """They fail with others, even if only the shape of their result is used."""
     made = [
         node("Shape", "x", "s", start=0, end=1),
         node("Squeeze", "s", "n"),
@@ -764,7 +764,7 @@ def test_a_length_that_is_cut_to_a_limit_is_the_length_where_they_meet(
 def test_the_work_of_guessing_grows_no_faster_than_the_inputs(
     sizes: list[int | str | None],
 ) -> None:
-    """Each guess names all inputs, and there are so many guesses only, however many inputs."""
+    """Each guess names all inputs, and the number of guesses does not grow with the inputs."""
 
     def names_looked_up(inputs: int) -> int:
         _Name.looked_up = 0

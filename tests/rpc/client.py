@@ -70,7 +70,7 @@ class Client:
         return unary(HealthCheckRequest(service=service).SerializeToString())
 
     def watch(self, service: str = "") -> aio.UnaryStreamCall[bytes, HealthCheckResponse]:
-        """Hear of the health of a service, now and whenever it changes."""
+        """Watch the health of a service, now and whenever it changes."""
         many: aio.UnaryStreamMultiCallable[bytes, HealthCheckResponse] = self.channel.unary_stream(
             "/grpc.health.v1.Health/Watch", response_deserializer=HealthCheckResponse.FromString
         )
@@ -78,7 +78,7 @@ class Client:
 
 
 async def told(call: Told[Response]) -> Response:
-    """The next message of a call that goes on."""
+    """Return the next message of a call that continues."""
     message = await call.read()
     assert isinstance(message, Message), "the call ended"
     return cast("Response", message)
@@ -86,7 +86,7 @@ async def told(call: Told[Response]) -> Response:
 
 @asynccontextmanager
 async def connected(address: str, **options: int) -> AsyncIterator[Client]:
-    """A client of the server at `address`; options are gRPC's, without `grpc.`."""
+    """Yield a client of the server at `address`; options are gRPC's, without `grpc.`."""
     limits = {"max_receive_message_length": -1, "max_send_message_length": -1}
     arguments = [(f"grpc.{name}", value) for name, value in {**limits, **options}.items()]
     async with aio.insecure_channel(address, options=arguments) as channel:
@@ -97,7 +97,7 @@ DATATYPES: Mapping[str, str] = {str(row.dtype): row.name for row in BY_NAME.valu
 
 
 def raw_request(model: str, arrays: Arrays, **fields: Any) -> Request:
-    """A request with its tensors in raw_input_contents."""
+    """Return a request with its tensors in raw_input_contents."""
     request = Request(model_name=model, **fields)
     for name, array in arrays.items():
         request.inputs.add(name=name, datatype=DATATYPES[str(array.dtype)], shape=array.shape)
@@ -106,7 +106,7 @@ def raw_request(model: str, arrays: Arrays, **fields: Any) -> Request:
 
 
 def typed_request(model: str, arrays: Arrays, **fields: Any) -> Request:
-    """A request with its tensors in the fields of their datatypes."""
+    """Return a request with its tensors in the fields of their datatypes."""
     request = Request(model_name=model, **fields)
     for name, array in arrays.items():
         datatype = DATATYPES[str(array.dtype)]
@@ -119,7 +119,7 @@ def typed_request(model: str, arrays: Arrays, **fields: Any) -> Request:
 
 
 def arrays_of(answer: Answer) -> Arrays:
-    """The tensors of an answer, raw or typed."""
+    """Return the tensors of an answer, raw or typed."""
     arrays: Arrays = {}
     for position, output in enumerate(answer.outputs):
         shape = list(output.shape)
@@ -132,7 +132,7 @@ def arrays_of(answer: Answer) -> Arrays:
 
 
 def typed_array(output: Answer.InferOutputTensor) -> Array:
-    """The values of one typed output."""
+    """Return the values of one typed output."""
     values: Iterable[Any] = getattr(output.contents, FIELDS[output.datatype])
     if output.datatype == "BYTES":
         values = [value.decode() for value in values]
@@ -140,5 +140,5 @@ def typed_array(output: Answer.InferOutputTensor) -> Array:
 
 
 def named(outputs: Sequence[str]) -> list[Request.InferRequestedOutputTensor]:
-    """What asks for these outputs."""
+    """Return a request for these outputs."""
     return [Request.InferRequestedOutputTensor(name=name) for name in outputs]

@@ -59,7 +59,7 @@ def sample(datatype: str) -> Array:
 
 @pytest.mark.parametrize("datatype", DATATYPES)
 async def test_every_datatype_goes_through_raw(client: Client, datatype: str) -> None:
-    """Bit by bit, extremes, NaN and infinities included; the answer is raw, too."""
+    """They are equal bit by bit, extremes, NaN and infinities included; the answer is also raw."""
     array = sample(datatype)
     answer = await client.call(
         "ModelInfer", raw_request(f"identity_{datatype.lower()}", {"x": array})
@@ -77,7 +77,8 @@ async def test_every_datatype_goes_through_raw(client: Client, datatype: str) ->
 async def test_every_datatype_with_a_field_goes_through_typed(
     client: Client, datatype: str
 ) -> None:
-    """Values in typed contents are answered raw, as by Triton, and typed where that is asked for:
+    """Typed values are answered raw, as by Triton, and typed on request.
+
     KServe's `InferOutput.data` is empty otherwise.
     """
     array = sample(datatype)
@@ -95,7 +96,7 @@ async def test_every_datatype_with_a_field_goes_through_typed(
 
 
 async def test_raw_tensors_may_be_answered_typed(client: Client) -> None:
-    """What the answer looks like is the parameter's matter alone; `true` is the default."""
+    """Only the parameter determines the form of the answer; `true` is the default."""
     request = raw_request("identity_fp32", {"x": X})
     for raw in (True, False):
         request.parameters["binary_data_output"].bool_param = raw
@@ -108,7 +109,7 @@ async def test_raw_tensors_may_be_answered_typed(client: Client) -> None:
 
 @pytest.mark.parametrize("datatype", ["FP16", "BF16"])
 async def test_what_has_no_field_travels_raw_only(client: Client, datatype: str) -> None:
-    """Typed contents for 16-bit floats are refused, and the sentence says where they belong."""
+    """Typed contents for 16-bit floats are refused, and the sentence names the right field."""
     request = Request(model_name=f"identity_{datatype.lower()}")
     tensor = request.inputs.add(name="x", datatype=datatype, shape=[1, 3])
     tensor.contents.fp32_contents.extend([1, 2, 3])
@@ -139,7 +140,7 @@ async def test_a_model_without_inputs_answers(client: Client) -> None:
 
 
 async def test_answer_says_who_answered_whom(client: Client) -> None:
-    """Model, version and the request's id; without a rollout there is no variant."""
+    """It has model, version and the request's id; without a rollout there is no variant."""
     request = raw_request("identity_fp32", {"x": X}, id="a1")
     answer = await client.call("ModelInfer", request)
     assert (answer.model_name, answer.model_version, answer.id) == ("identity_fp32", "1", "a1")
@@ -147,7 +148,7 @@ async def test_answer_says_who_answered_whom(client: Client) -> None:
 
 
 async def test_outputs_come_as_asked(client: Client) -> None:
-    """All in the model's order, or those named in theirs; once more where named twice."""
+    """All are in the model's order, or the named ones in theirs; a name may repeat."""
     assert list(await client.infer("two_inputs", AB)) == ["sum", "difference"]
     some = await client.infer("two_inputs", AB, outputs=named(["difference", "sum"]))
     assert list(some) == ["difference", "sum"]
@@ -190,7 +191,7 @@ async def refused(
 
 
 async def test_every_error_has_its_status_and_its_name(client: Client) -> None:
-    """The status table of the design, with the error's name in `error-code`."""
+    """It follows the status table of the design; `error-code` has the error's name."""
     unknown = await refused(
         client, raw_request("identity_fp23", {"x": X}), "identity_fp32", status=StatusCode.NOT_FOUND
     )
@@ -245,7 +246,7 @@ async def test_what_does_not_fit_is_named(client: Client) -> None:
 
 
 async def test_raw_and_typed_do_not_mix(client: Client) -> None:
-    """One raw entry per input or none; beside raw entries no input has contents."""
+    """A request has one raw entry per input or none; with raw entries no input has contents."""
     fewer = raw_request("two_inputs", AB)
     del fewer.raw_input_contents[1]
     await refused(client, fewer, "raw_input_contents", "1", "2")
@@ -256,7 +257,7 @@ async def test_raw_and_typed_do_not_mix(client: Client) -> None:
 
 @pytest.mark.parametrize("rows", [1, 2 * SHORT_MESSAGE])
 async def test_contents_without_a_value_beside_raw_are_none(client: Client, rows: int) -> None:
-    """MLServer's client sends `contents {}` with every raw tensor; in long messages, too."""
+    """MLServer's client sends `contents {}` with every raw tensor, also in long messages."""
     array = np.ones((rows, 3), "f4")
     request = raw_request("identity_fp32", {"x": array})
     request.inputs[0].contents.SetInParent()
@@ -292,7 +293,7 @@ async def test_what_cannot_be_carried_is_told(client: Client) -> None:
 
 
 async def test_shared_memory_is_refused(client: Client) -> None:
-    """Unless the operator allows it; the sentence says how."""
+    """It is refused unless the operator allows it; the sentence names the setting."""
     request = raw_request("identity_fp32", {"x": X})
     del request.raw_input_contents[:]
     request.inputs[0].parameters["shared_memory_region"].string_param = "r"
@@ -313,7 +314,7 @@ async def test_a_bad_timeout_is_refused(client: Client, value: dict[str, object]
 
 
 async def test_parameters_nobody_knows_change_nothing(client: Client) -> None:
-    """Triton's clients send some of their own: priority, sequence flags."""
+    """Triton's clients send some others: priority, sequence flags."""
     request = raw_request("identity_fp32", {"x": X})
     request.parameters["priority"].uint64_param = 3
     request.parameters["sequence_end"].bool_param = False
@@ -336,4 +337,4 @@ async def test_a_message_that_is_refused_is_freed_with_its_error(
         return resident(server)
 
     before = await refuse(2)
-    assert await refuse(50) - before < 40  # of 160 MB
+    assert await refuse(50) - before < 40  # the total is 160 MB

@@ -1,4 +1,4 @@
-"""Callers who leave, or run out of time: what they are told, and what becomes of their run."""
+"""Callers who leave, or run out of time: their answers, and their runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def slow(models: Path) -> Path:
 
 
 def counts(server: Cohort, name: str, **labels: str) -> float:
-    """A metric of the slow model."""
+    """Return a metric of the slow model."""
     return Scrape(server.url).value(name, model="slow", **labels)
 
 
@@ -37,7 +37,7 @@ async def reached(server: Cohort, name: str, count: int) -> None:
 
 
 async def test_a_client_that_cancels_leaves_its_batch(slow: Path, tmp_path: Path) -> None:
-    """Its run stops, for nobody else waits for it, and the metrics have it as cancelled."""
+    """Its run stops, for no other caller waits for it, and the metrics count it as cancelled."""
     with cohort(slow, tmp_path, grpc_port=free_port()) as server:
         async with connected(server.grpc) as client:
             call = client.call("ModelInfer", raw_request("slow", N))
@@ -51,7 +51,7 @@ async def test_a_client_that_cancels_leaves_its_batch(slow: Path, tmp_path: Path
 
 
 async def test_the_message_of_a_call_that_is_cancelled_is_freed(slow: Path, tmp_path: Path) -> None:
-    """At once: no budget counts it any more, and the collector may not come for long."""
+    """It is freed at once: no budget counts it then, and the collector may not run for long."""
     large = raw_request("slow", {"n": np.full((400_000, 1), onnx_models.FOREVER)})
 
     def resident(server: Cohort) -> float:
@@ -71,13 +71,13 @@ async def test_the_message_of_a_call_that_is_cancelled_is_freed(slow: Path, tmp_
                 return resident(server)
 
             before = await cancel(3)
-            assert await cancel(40) - before < 60  # of 128 MB
+            assert await cancel(40) - before < 60  # the total is 128 MB
 
 
 async def test_a_client_that_closes_a_stream_takes_its_requests_along(
     slow: Path, tmp_path: Path
 ) -> None:
-    """Those that run and those that wait: none of them is run for nobody."""
+    """Both running and waiting requests stop: no run continues without a caller."""
     with cohort(slow, tmp_path, grpc_port=free_port()) as server:
         async with connected(server.grpc) as client:
             stream = client.stream()
@@ -94,7 +94,7 @@ async def test_a_client_that_closes_a_stream_takes_its_requests_along(
 
 
 async def late(client: Client, *, parameter: float, deadline: float) -> aio.AioRpcError:
-    """Ask with these limits in seconds and hear DEADLINE_EXCEEDED."""
+    """Send with these limits in seconds, and return DEADLINE_EXCEEDED."""
     request = raw_request("slow", N)
     request.parameters["timeout"].int64_param = round(parameter * 1e6)
     with pytest.raises(aio.AioRpcError) as caught:
@@ -104,7 +104,7 @@ async def late(client: Client, *, parameter: float, deadline: float) -> aio.AioR
 
 
 async def test_the_smaller_limit_wins_and_reaches_the_batcher(slow: Path, tmp_path: Path) -> None:
-    """The `timeout` parameter in microseconds, the call's deadline and the model's own."""
+    """The limits are `timeout` in microseconds, the call's deadline and the model's own."""
     with (slow / "slow/config.yaml").open("a") as config:
         config.write("timeout_ms: 150\n")
     with cohort(slow, tmp_path, grpc_port=free_port()) as server:

@@ -77,7 +77,7 @@ GOOD = raw_request(
 
 @st.composite
 def mutated(draw: st.DrawFn) -> bytes:
-    """A good request with some bytes changed, taken out, or cut off."""
+    """Return a good request with some bytes changed, taken out, or cut off."""
     data = bytearray(GOOD)
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, max(len(data) - 1, 0)))
@@ -125,7 +125,7 @@ QUIET = settings(
 def test_odd_messages_get_a_clear_refusal(
     server: Cohort, loop: asyncio.Runner, message: Request
 ) -> None:
-    """Never UNKNOWN or INTERNAL, never a hang, and the connection goes on."""
+    """The status is never UNKNOWN or INTERNAL, no call hangs, and the connection continues."""
     status = loop.run(status_of(server, message.SerializeToString()))
     # A timeout of some microseconds may be over before the run is.
     assert status in FINE or (status is StatusCode.DEADLINE_EXCEEDED and "timeout" in str(message))
@@ -136,5 +136,5 @@ def test_odd_messages_get_a_clear_refusal(
 def test_broken_bytes_get_a_clear_refusal(
     server: Cohort, loop: asyncio.Runner, data: bytes
 ) -> None:
-    """What is no message, or almost one, is the caller's mistake and told as that."""
+    """Bytes that are not a message, or almost one, are reported as the caller's mistake."""
     assert loop.run(status_of(server, data)) in FINE

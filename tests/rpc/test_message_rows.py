@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cohort.codec import LONGEST_ID, RunOutputs, Selection
+from cohort.codec import MAX_ID, RunOutputs, Selection
 from cohort.codec.labels import labellers_of
 from cohort.open_inference import InferResponse, OutputTensor
 from cohort.rpc import message_rows
@@ -63,7 +63,7 @@ def requests(draw: st.DrawFn) -> Request:
 
 @given(st.lists(requests(), min_size=1, max_size=6))
 def test_rows_are_read_as_protobuf_reads_them(messages: list[Request]) -> None:
-    """Again and again, known or not: the same values, or nothing at all."""
+    """Repeated reads of any message give the same values, or nothing at all."""
     rows = MessageRows(streamed=False)
     for message in messages * 3:
         body = message.SerializeToString()
@@ -91,7 +91,7 @@ def test_rows_are_read_as_protobuf_reads_them(messages: list[Request]) -> None:
 
 
 def test_what_a_client_sends_most_is_rows() -> None:
-    """Or the test above would hold of a reader that reads nothing."""
+    """Otherwise a reader that reads nothing would pass the test above."""
     rows = MessageRows(streamed=False)
     for make in (raw_request, typed_request):
         for id_ in ("", "a"):
@@ -104,7 +104,7 @@ def test_what_a_client_sends_most_is_rows() -> None:
 
 @given(st.binary(min_size=1, max_size=12), st.data())
 def test_other_bytes_before_a_tensor_are_another_message(raw: bytes, data: st.DataObject) -> None:
-    """One that was known is not taken for one that begins, or goes on, otherwise."""
+    """A known message is not confused with one that begins or continues in another way."""
     rows = MessageRows(streamed=False)
     request = Request(model_name="m", raw_input_contents=[raw])
     request.inputs.add(name="x", datatype="UINT8", shape=[1, len(raw)])
@@ -149,7 +149,7 @@ def test_so_many_messages_are_known() -> None:
 def test_a_message_that_begins_as_another_is_not_parsed(
     others: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever came in between, and whatever its rows are; one of another length is."""
+    """This holds whatever came in between and whatever its rows; another length is parsed."""
     rows = MessageRows(streamed=False)
     first, second, longer = [
         raw_request("iris", {"x": np.full((count, 4), value, "f4")}).SerializeToString()
@@ -169,7 +169,7 @@ def test_a_message_that_begins_as_another_is_not_parsed(
 
 
 def _changed(name: str) -> Request:
-    request: Request = raw_request("iris", {"x": np.ones((2, 4), "u1")}, id="a" * LONGEST_ID)
+    request: Request = raw_request("iris", {"x": np.ones((2, 4), "u1")}, id="a" * MAX_ID)
     tensor = request.inputs[0]
     if name == "a version":
         request.model_version = "1"
@@ -229,7 +229,7 @@ def test_what_is_more_than_rows_is_left_to_others(name: str) -> None:
 
 
 def test_a_message_that_ends_with_more_than_its_tensor_is_read_whole() -> None:
-    """Though one of its length is known, and one that begins as it does."""
+    """A known message of its length, or one with the same beginning, does not change that."""
     rows = MessageRows(streamed=False)
     longer = raw_request("ab", {"x": np.ones((1, 40), "u1")}).SerializeToString()
     shorter = raw_request("ab", {"x": np.ones((1, 30), "u1")}).SerializeToString()
@@ -241,7 +241,7 @@ def test_a_message_that_ends_with_more_than_its_tensor_is_read_whole() -> None:
 
 
 def test_a_message_without_values_is_learned_by_nobody() -> None:
-    """Nor one whose tensor does not end it, nor one with an id, which is another each time."""
+    """Messages whose tensor does not end them, or with an id, are not learned either."""
     rows = MessageRows(streamed=False)
     request = raw_request("iris", {"x": np.ones((1, 4), "f4")})
     tail = b"\x82\x7d\x01a"  # an unknown field
@@ -276,7 +276,7 @@ def test_answers_are_what_each_would_get_alone(
     top: int,
     named: int | None,
 ) -> None:
-    """By the message that they are."""
+    """The response messages are equal."""
     datatypes = tuple(datatype for datatype, _ in outputs)
     names = tuple(f"out{place}" for place, _ in enumerate(outputs))
     arrays = [
@@ -334,6 +334,6 @@ def test_answers_are_what_each_would_get_alone(
 
 
 def test_a_message_that_is_none_is_left_to_others() -> None:
-    """Who reads it next says what is wrong with it."""
+    """The next reader reports the fault."""
     assert MessageRows(streamed=False).read(b"\xff\xff") == (None, None)
     assert ModelInferRequest.FromString(b"") == ModelInferRequest()

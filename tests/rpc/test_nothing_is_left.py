@@ -111,7 +111,7 @@ def counted() -> Counter[str]:
 
 
 async def test_connections_that_have_closed_leave_nothing(service: Service) -> None:
-    """Whatever became of their calls: answered, refused, reset, left while they wait or run."""
+    """Their calls may be answered, refused, reset, or left while they wait or run."""
     gc.collect()
     before = counted()
     gc.disable()

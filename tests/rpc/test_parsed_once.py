@@ -1,4 +1,4 @@
-"""A small message is parsed once, whoever answers it."""
+"""A small message is parsed once, whichever part answers it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_a_call_that_is_served_alone_keeps_what_was_parsed(client: Client)
 
 
 async def test_a_message_of_a_stream_does_so_too(client: Client) -> None:
-    """One after the other."""
+    """Messages of a stream do so one after the other."""
 
     async def sent() -> AsyncIterator[bytes]:
         for _ in range(2):
@@ -61,6 +61,6 @@ async def test_a_message_of_a_stream_does_so_too(client: Client) -> None:
 
 
 async def test_what_is_no_message_is_told_so(client: Client) -> None:
-    """By who reads it next."""
+    """The next reader reports it."""
     with pytest.raises(aio.AioRpcError, match="is not a valid inference"):
         await client.raw("ModelInfer", b"\xff\xff\xff")

@@ -1,4 +1,4 @@
-"""What the service says of itself, its limits, and how it starts and stops."""
+"""The service's reports about itself, its limits, its start and its stop."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def iris(models: Path) -> Path:
     return models
 
 
-# --- What it says
+# --- Reports
 
 
 async def test_health_answers_for_the_process_and_the_service(client: Client) -> None:
@@ -52,7 +52,7 @@ async def test_health_answers_for_the_process_and_the_service(client: Client) ->
 
 
 async def test_one_watcher_who_leaves_ends_no_other(client: Client) -> None:
-    """Everybody who watches hears, whoever else came and went."""
+    """Every watcher is notified, whatever other watchers come and go."""
     first, second = (client.watch() for _ in range(2))
     assert (await told(first)).status == SERVING
     assert (await told(second)).status == SERVING
@@ -110,7 +110,7 @@ UNKNOWN = [
 
 @pytest.mark.parametrize("service", REFLECTIONS)
 def test_reflection_answers_each_kind_of_request(server: Cohort, service: str) -> None:
-    """On one stream, in order, by both names; what is unknown is an error of its request alone."""
+    """Answers come on one stream, in order, by both names; an unknown name fails alone."""
     numbers = Asked(all_extension_numbers_of_type="inference.ModelInferRequest")
     asked = [*FOUND, *UNKNOWN, numbers, Asked(host="me"), Asked(list_services="*")]
     with grpc.insecure_channel(server.grpc) as channel:
@@ -156,7 +156,7 @@ async def test_metadata_config_and_index(client: Client) -> None:
 
 
 async def test_model_ready_is_an_answer_not_an_error(client: Client) -> None:
-    """Of models that are not here it is false."""
+    """It is false for unknown models."""
     for name, version, ready in (("iris", "", True), ("iris", "7", False), ("no", "", False)):
         request = messages.ModelReadyRequest(name=name, version=version)
         assert (await client.call("ModelReady", request)).ready is ready
@@ -179,7 +179,7 @@ async def test_statistics_count_what_was_answered(iris: Path, tmp_path: Path) ->
 
 
 async def test_only_the_token_loads_and_unloads(iris: Path, tmp_path: Path) -> None:
-    """Without it UNAUTHENTICATED, with a wrong one PERMISSION_DENIED, with it the model goes."""
+    """No token gets UNAUTHENTICATED, a wrong one PERMISSION_DENIED, the right one unloads."""
     unload = messages.RepositoryModelUnloadRequest(model_name="iris")
     load = messages.RepositoryModelLoadRequest(model_name="iris")
     ready = messages.ModelReadyRequest(name="iris")
@@ -202,7 +202,7 @@ async def test_only_the_token_loads_and_unloads(iris: Path, tmp_path: Path) -> N
 
 
 async def test_without_a_token_the_operators_calls_are_off(client: Client) -> None:
-    """Nobody loads or unloads on a server that was given no token."""
+    """No client loads or unloads on a server without a token."""
     request = messages.RepositoryModelLoadRequest(model_name="iris")
     with pytest.raises(aio.AioRpcError) as caught:
         await client.call("RepositoryModelLoad", request)
@@ -213,7 +213,7 @@ async def test_without_a_token_the_operators_calls_are_off(client: Client) -> No
 
 
 async def test_a_message_over_the_limit_is_refused(client: Client) -> None:
-    """By its length, before it is read; the connection goes on."""
+    """It is refused by its length, before it is read; the connection continues."""
     request = raw_request("identity_fp32", {"x": np.zeros((2**20, 3), "f4")})
     with pytest.raises(aio.AioRpcError) as caught:
         await client.call("ModelInfer", request)
@@ -246,7 +246,7 @@ async def test_an_answer_over_the_limit_is_told(client: Client) -> None:
 
 
 def test_a_port_in_use_is_told_in_one_line(iris: Path, tmp_path: Path) -> None:
-    """The process says which, and exits with status 1."""
+    """The process names the port, and exits with status 1."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -277,7 +277,7 @@ def test_a_port_taken_meanwhile_is_told_in_one_line(iris: Path, tmp_path: Path) 
 
 
 def test_where_http_cannot_start_grpc_ends_quietly(iris: Path, tmp_path: Path) -> None:
-    """The one error told is HTTP's."""
+    """The only reported error is HTTP's."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -293,7 +293,7 @@ def test_where_http_cannot_start_grpc_ends_quietly(iris: Path, tmp_path: Path) -
 async def test_sigterm_tells_watchers_serves_on_and_ends_streams(
     iris: Path, tmp_path: Path
 ) -> None:
-    """NOT_SERVING at once; the notice is served; idle streams hold nothing up."""
+    """Watchers get NOT_SERVING at once; the notice is served; idle streams hold nothing up."""
     settings: dict[str, Any] = {"drain_seconds": 3600, "drain_notice_seconds": 3600}
     with cohort(iris, tmp_path, grpc_port=free_port(), **settings) as server:
         async with connected(server.grpc) as client:

@@ -1,4 +1,4 @@
-"""Small calls share runs, and nobody can tell but by the time that takes."""
+"""Small calls that share runs, with the answers that they get alone."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def mix() -> list[Request]:
 
 
 async def told(call: aio.UnaryUnaryCall[bytes, Any]) -> Told:
-    """Its status, details and message, and the names of what came with them."""
+    """Return its status, details and message, and the names of its trailing metadata."""
     try:
         answer = (await call).SerializeToString(deterministic=True)
     except aio.AioRpcError:
@@ -102,7 +102,10 @@ async def ask(client: Client, request: Request, **options: Any) -> Told:
 
 
 async def test_a_call_gets_what_it_would_get_alone(server: Cohort) -> None:
-    """Eighty at a time, on four connections; alone they are compressed, and share nothing."""
+    """Eighty run at a time, on four connections.
+
+    The expected answers are of compressed calls, which share no run.
+    """
     async with connected(server.grpc) as alone:
         for request in mix():
             await ask(alone, request)  # the first of a model is served alone in any case
@@ -123,7 +126,7 @@ async def test_a_call_gets_what_it_would_get_alone(server: Cohort) -> None:
 
 
 def runs(server: Cohort) -> tuple[float, float]:
-    """The requests that ran, and the runs they had."""
+    """Return the requests that ran, and the runs they had."""
     scrape = Scrape(server.url)
     return (
         scrape.value("model_batch_requests_sum", model="mlp", version="2"),
@@ -132,7 +135,7 @@ def runs(server: Cohort) -> tuple[float, float]:
 
 
 async def test_they_do_share_runs(server: Cohort) -> None:
-    """Calls that arrive together, and messages of a stream."""
+    """Calls that arrive together, and messages of a stream, share runs."""
     request = raw_request("mlp", {"x": row(1, 2, 3, 4)})
     async with connected(server.grpc) as client:
         await client.call("ModelInfer", request)
@@ -145,7 +148,7 @@ async def test_they_do_share_runs(server: Cohort) -> None:
 
 
 async def test_a_stream_has_its_answers_in_order(server: Cohort) -> None:
-    """Small ones, large ones, and bad ones in between."""
+    """Small, large and bad requests are mixed."""
     wide = np.arange(2000 * 4, dtype="<f4").reshape(2000, 4)
     requests = []
     for number in range(300):
@@ -168,7 +171,7 @@ async def test_a_stream_has_its_answers_in_order(server: Cohort) -> None:
 
 
 async def test_ids_and_deadlines_come_with_small_calls(server: Cohort) -> None:
-    """The id goes back; a deadline that cannot be met is told, one that can changes nothing."""
+    """The id goes back; a deadline that cannot be met is reported, one that can changes nothing."""
     request = raw_request("mlp", {"x": row(1, 2, 3, 4)})
     async with connected(server.grpc) as client:
         for timeout in (None, 600, 3000):
@@ -182,7 +185,7 @@ async def test_ids_and_deadlines_come_with_small_calls(server: Cohort) -> None:
 
 
 async def status_of(target: str, request: Request, timeout: bytes) -> int:
-    """What a call ends with; libraries do not send one whose deadline has passed."""
+    """Return the status of a call; libraries do not send one whose deadline has passed."""
     headers = [
         (b":method", b"POST"),
         (b":scheme", b"http"),
@@ -206,7 +209,7 @@ async def status_of(target: str, request: Request, timeout: bytes) -> int:
 
 
 async def test_a_rollout_chooses_for_each_small_call(server: Cohort) -> None:
-    """By the caller's key, the same each time; both variants answer."""
+    """The caller's key gives the same variant each time; both variants answer."""
     request = raw_request("split", {"x": row(1, 2, 3, 4)})
     async with connected(server.grpc) as client:
 
@@ -223,7 +226,7 @@ async def test_a_rollout_chooses_for_each_small_call(server: Cohort) -> None:
 
 
 async def test_small_calls_that_are_left_hold_nothing(server: Cohort) -> None:
-    """And those beside them are answered."""
+    """Calls in the same run are answered."""
     request = raw_request("mlp", {"x": row(1, 2, 3, 4)})
     async with connected(server.grpc) as client:
         for _ in range(10):

@@ -13,13 +13,13 @@ from tests.rpc.client import Client, arrays_of, connected, raw_request, told
 
 
 def numbered(number: int, model: str = "identity_fp32") -> bytes:
-    """A request that is known by its number."""
+    """Return a request that is known by its number."""
     array = np.full((1, 3), number, "f4")
     return raw_request(model, {"x": array}, id=str(number)).SerializeToString()
 
 
 async def test_answers_come_in_the_order_of_the_requests(client: Client) -> None:
-    """Also of more requests than are taken at a time; each is marked as its request's last."""
+    """This holds for more requests than are read at a time; each is marked as its last."""
     stream = client.stream()
     for number in range(300):
         await stream.write(numbered(number))
@@ -48,7 +48,7 @@ async def test_a_bad_request_ends_no_stream(client: Client) -> None:
 
 
 async def test_an_answer_does_not_wait_for_the_stream_to_end(client: Client) -> None:
-    """A client may ask, hear, and ask on."""
+    """A client may send, receive, and send again."""
     stream = client.stream()
     for number in range(3):
         await stream.write(numbered(number))

@@ -27,7 +27,7 @@ NUMBERS = InferTensorContents.DESCRIPTOR.fields_by_name
 
 @pytest.mark.parametrize("datatype", FIELDS)
 def test_every_datatype_is_read_as_protobuf_reads_it(datatype: str) -> None:
-    """And with an element too many, one out of range, or in another datatype's field."""
+    """Extra elements, values out of range, and other datatypes' fields are included."""
     request = typed_request("m", {"x": ARRAYS[datatype]}, id="7")
     assert_same(request.SerializeToString())
     request.inputs[0].shape[0] += 1
@@ -38,7 +38,7 @@ def test_every_datatype_is_read_as_protobuf_reads_it(datatype: str) -> None:
 
 @pytest.mark.parametrize("datatype", ["INT8", "UINT16"])
 def test_value_out_of_range_is_named(datatype: str) -> None:
-    """By its place, in the same words."""
+    """The error names its place in the same words."""
     name = FIELDS[datatype]
     wrong = InferTensorContents(**{name: [1, 2**31 - 1]})  # type: ignore[arg-type]
     data = tensor(datatype, [2, 1], field(5, wrong.SerializeToString()))
@@ -48,7 +48,7 @@ def test_value_out_of_range_is_named(datatype: str) -> None:
 
 
 def test_contents_may_come_in_several_places_and_unpacked() -> None:
-    """Protobuf puts them together, in order."""
+    """Protobuf joins them in order."""
     number = NUMBERS["int64_contents"].number
     packed, single = field(number, b"\x01\x02"), varint(number << 3) + b"\x03"
     assert_same(tensor("INT64", [3], field(5, packed) + field(5, field(number, b"\x04"))))
@@ -72,7 +72,7 @@ parts = st.one_of(
 
 @given(st.lists(parts, max_size=4).map(b"".join))
 def test_any_bytes_are_read_as_protobuf_reads_them(data: bytes) -> None:
-    """Or refused as it refuses them."""
+    """Bytes that protobuf refuses are refused."""
     assert_same(data)
 
 
@@ -98,7 +98,7 @@ def test_long_tensors_are_read_at_once_and_many_fields_are_not() -> None:
 @pytest.mark.parametrize("datatype", FIELDS)
 @pytest.mark.parametrize("copies", [1, SHORT_MESSAGE])
 def test_responses_are_what_protobuf_reads(datatype: str, copies: int, typed: bool) -> None:
-    """Short ones and long ones, with several outputs, one of them empty."""
+    """Short and long responses have several outputs, one of them empty."""
     array = np.tile(ARRAYS[datatype], copies)
     empty = array[:0].reshape(0, 3)
     outputs = [

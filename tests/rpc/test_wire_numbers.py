@@ -12,7 +12,7 @@ from cohort.rpc import inference_pb2
 OURS_ALONE = tuple(
     f"inference.modelmetadataresponse.{name}" for name in ("properties", "optional_inputs")
 )
-"""KServe has the former, and nobody the latter: Triton lists optional inputs among the others."""
+"""Only KServe has the former, and no server the latter: Triton lists optional inputs as others."""
 
 
 def fields(message: Any) -> Iterator[tuple[str, tuple[int, int, bool]]]:

@@ -1,4 +1,4 @@
-"""What the scheduler does at each look: who is looked at, when, on which thread and how often."""
+"""The scheduler's looks: the queues it reads, when, on which thread and how often."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.waiting import PATIENCE, iterations, until, wait_until
 
 TINY, SHORT, LONG = 1e-5, 0.01, 1.0
 CLOCKS = ("scheduling.scheduler", "batching.batch", "batching.batcher", "batching.inline")
-"""Modules that tell how long runs take: one whose thread had to wait is not made on the loop."""
+"""Modules that measure how long runs take: one whose thread had to wait is not made on the loop."""
 Run = Callable[[Arrays, object], Outputs]
 
 
@@ -58,7 +58,7 @@ def send(batcher: Batcher, requests: int = 1) -> list[RecordedReply]:
 
 @contextmanager
 def clock(read: Callable[[], float]) -> Iterator[None]:
-    """Have `read` tell the time."""
+    """Replace the clock by `read`."""
     with ExitStack() as patches:
         for module in CLOCKS:
             patches.enter_context(mock.patch(f"cohort.{module}.monotonic", side_effect=read))
@@ -110,7 +110,7 @@ async def test_a_device_has_the_slots_it_was_given() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities on Linux only")
 async def test_short_runs_have_the_loops_priority_and_others_give_way(scheduler: Scheduler) -> None:
-    """A run in the express slot is over before anybody would notice."""
+    """A run in the express slot ends before its priority matters."""
     niceness: dict[str, int] = {}
 
     def noting(name: str) -> Callable[[Arrays], Outputs]:
@@ -133,7 +133,7 @@ async def test_short_runs_have_the_loops_priority_and_others_give_way(scheduler:
 
 
 async def test_one_thread_does_all_short_runs_and_ends_with_the_others() -> None:
-    """The express slot has one; closing ends it, too."""
+    """The express slot has one; closing also ends it."""
     scheduler, before = Scheduler(default_slots=1), set(threading.enumerate())
     with ControlledRun() as long, ControlledRun() as short:
         answers = send(make(scheduler, long, LONG))
@@ -156,7 +156,7 @@ async def test_one_thread_does_all_short_runs_and_ends_with_the_others() -> None
 
 
 async def test_a_run_with_more_to_come_is_not_exclusive(scheduler: Scheduler) -> None:
-    """The rest of its queue runs beside it; the last of all may have every core."""
+    """The rest of its queue runs at the same time; the last of all may have every core."""
     with ControlledRun() as run, ControlledRun() as exclusive:
         batcher = make(scheduler, run, LONG, exclusively=exclusive)
         answers = send(batcher, 5)
@@ -171,7 +171,7 @@ async def test_a_run_with_more_to_come_is_not_exclusive(scheduler: Scheduler) ->
 
 
 async def test_many_runs_that_end_at_once_are_collected_together(scheduler: Scheduler) -> None:
-    """One wake-up of the loop for all that threads have done meanwhile."""
+    """The loop wakes up once for all runs that threads have finished until then."""
     collect, collected = scheduler._collect, 0
 
     def counted() -> None:
@@ -184,7 +184,7 @@ async def test_many_runs_that_end_at_once_are_collected_together(scheduler: Sche
         answers = send(make(scheduler, run, LONG), 8)
         await run.started(2)
         run.release(2)
-        wait_until(lambda: len(scheduler._done) == 2)  # without the loop, which does not go on
+        wait_until(lambda: len(scheduler._done) == 2)  # without the loop, which does not continue
         await all_of(answers)
     assert collected == 1
 
@@ -193,7 +193,7 @@ async def test_many_runs_that_end_at_once_are_collected_together(scheduler: Sche
 
 
 async def test_a_shadow_runs_on_the_loop_after_all_others(scheduler: Scheduler) -> None:
-    """Also where it was the first to come."""
+    """It runs last even if it came first."""
     noted = Noted()
     shadow = make(scheduler, noted.run("shadow"), TINY, shadow=True)
     answers = send(shadow)
@@ -204,7 +204,7 @@ async def test_a_shadow_runs_on_the_loop_after_all_others(scheduler: Scheduler) 
 
 
 async def test_a_shadow_waits_on_the_loop_while_others_wait(scheduler: Scheduler) -> None:
-    """For a slot, say: what callers wait for comes first."""
+    """Requests that wait for a slot come first."""
     noted = Noted()
     with ControlledRun() as run:
         answers = send(make(scheduler, run, LONG), 12)  # one batch of three has to wait
@@ -249,7 +249,7 @@ async def test_runs_on_the_loop_go_on_for_a_moment(scheduler: Scheduler) -> None
 async def test_runs_on_the_loop_go_on_for_as_long_as_it_was_away(
     scheduler: Scheduler, away: float, runs: float
 ) -> None:
-    """Once they gave way to its sockets, and within limits: a crowd is served, not only read."""
+    """They do so after its sockets, within limits, so that a crowd is served, not only read."""
     now = monotonic()
 
     def run(inputs: Arrays, control: object) -> Outputs:
@@ -271,7 +271,7 @@ async def test_runs_on_the_loop_go_on_for_as_long_as_it_was_away(
 
 
 async def test_a_run_as_long_as_the_loop_may_be_held_is_made_on_it(scheduler: Scheduler) -> None:
-    """And one that takes any longer is not."""
+    """A run that takes longer is not."""
     threads: list[threading.Thread] = []
 
     def run(inputs: Arrays, control: object) -> Outputs:
@@ -285,7 +285,7 @@ async def test_a_run_as_long_as_the_loop_may_be_held_is_made_on_it(scheduler: Sc
 
 
 async def test_a_longer_batch_behind_a_short_one_leaves_the_loop(scheduler: Scheduler) -> None:
-    """Each batch is judged by what it should take itself."""
+    """Each batch is judged by its own expected time."""
     on_loop: list[bool] = []
 
     def run(inputs: Arrays, control: object) -> Outputs:
@@ -312,7 +312,7 @@ async def test_a_longer_batch_behind_a_short_one_leaves_the_loop(scheduler: Sche
 
 
 async def test_many_requests_are_one_look(scheduler: Scheduler) -> None:
-    """Of one iteration, whoever they are for."""
+    """This holds for all requests of one iteration, for any version."""
     look = scheduler._collect_and_dispatch
     with mock.patch.object(scheduler, "_collect_and_dispatch", wraps=look) as looks:
         answers = send(make(scheduler, Noted().run("one"), TINY), 3)
@@ -325,7 +325,7 @@ async def test_many_requests_are_one_look(scheduler: Scheduler) -> None:
 
 
 async def test_what_is_gathered_is_collected_before_the_look(scheduler: Scheduler) -> None:
-    """What it submits runs with what was submitted before; once for each time it was asked for."""
+    """Its submissions run with earlier ones; it is called once for each time it was requested."""
     noted = Noted()
     batcher = make(scheduler, noted.run("tiny"), TINY)
     answers = send(batcher)
@@ -336,7 +336,7 @@ async def test_what_is_gathered_is_collected_before_the_look(scheduler: Schedule
 
 
 async def test_gathering_alone_wakes_the_scheduler(scheduler: Scheduler) -> None:
-    """Once, whatever happens in it: others who wait are looked at all the same."""
+    """It is called once, even if it fails: other queues are still read."""
     gathered: list[str] = []
 
     def fail() -> None:
@@ -354,7 +354,7 @@ async def test_gathering_alone_wakes_the_scheduler(scheduler: Scheduler) -> None
 
 
 async def test_a_batch_that_is_held_costs_nothing_meanwhile(scheduler: Scheduler) -> None:
-    """It is looked at when a request comes and when it is due, not all the time."""
+    """It is read when a request comes and when it is due, not all the time."""
     noted = Noted()
     batcher = make(scheduler, noted.run("held"), TINY, delay_ms=1e6)
     with mock.patch.object(batcher, "next_batch", wraps=batcher.next_batch) as looks:
@@ -367,7 +367,7 @@ async def test_a_batch_that_is_held_costs_nothing_meanwhile(scheduler: Scheduler
 
 
 async def test_a_batch_due_sooner_replaces_the_timer(scheduler: Scheduler) -> None:
-    """There is one at a time, for whoever is due first; a later one changes nothing."""
+    """One timer exists at a time, for the batch due first; a later one changes nothing."""
     noted = Noted()
     timers = []
     answers = []
@@ -384,7 +384,7 @@ async def test_a_batch_due_sooner_replaces_the_timer(scheduler: Scheduler) -> No
 
 
 async def test_a_timer_that_fires_early_counts_as_on_time(scheduler: Scheduler) -> None:
-    """uvloop's do, by up to a millisecond: what was due then runs, and is not looked at again."""
+    """uvloop's timers may be 1 ms early: a batch due then runs without another look."""
     noted = Noted()
     batcher = make(scheduler, noted.run("held"), TINY, delay_ms=1e6)
     answers = send(batcher)

@@ -56,12 +56,12 @@ TAKEN = Slots(0, express=False, running=[LONG, LONG, SHORT])
     ],
 )
 def test_next_run(heads: list[QueueHead], cpu: Slots, expected: Choice | None) -> None:
-    """Oldest first, shadows last, and one more slot for what is much shorter than all that runs."""
+    """The oldest is first, shadows are last, and a much shorter run gets one more slot."""
     assert next_run(heads, {"cpu": cpu}) == expected
 
 
 def test_devices_do_not_wait_for_each_other() -> None:
-    """A full CPU holds up nobody on the GPU, and a head there keeps no shadow here waiting."""
+    """A full CPU does not delay the GPU, and a queue there does not delay a shadow here."""
     slots = {"cpu": FULL, "cuda": FREE}
     assert next_run([head(1), head(2, on="cuda")], slots) == Choice(1, express=False)
     slots = {"cpu": FREE, "cuda": TAKEN}
@@ -83,7 +83,7 @@ heads = st.lists(
 
 @given(heads, st.integers(1, 3))
 def test_slots_are_filled_and_never_exceeded(heads: list[QueueHead], count: int) -> None:
-    """Choosing until nothing may run: slots + 1 at most, never idle while somebody waits."""
+    """The choice continues until nothing may run: slots + 1 at most, never idle with a queue."""
     running: dict[str, list[tuple[float, bool]]] = {"cpu": [], "cuda": []}
     waiting = list(heads)
     while True:

@@ -70,7 +70,7 @@ async def all_of(answers: list[RecordedReply]) -> None:
 
 
 async def test_what_is_parsed_in_one_turn_runs_together(scheduler: Scheduler) -> None:
-    """Nobody waits on purpose, and still one run serves all who came at once."""
+    """No request waits on purpose, and still one run serves all that came at once."""
     seen = RecordedEvents()
     with ControlledRun() as run:
         run.release(10)
@@ -80,7 +80,7 @@ async def test_what_is_parsed_in_one_turn_runs_together(scheduler: Scheduler) ->
 
 
 async def test_the_rest_gathers_while_a_batch_runs(scheduler: Scheduler) -> None:
-    """With all slots taken, requests become one batch, which starts when a slot is free."""
+    """If all slots are taken, requests become one batch, which starts when a slot is free."""
     with ControlledRun() as run:
         batcher = make(scheduler, run)
         answers = []
@@ -101,7 +101,7 @@ async def test_the_rest_gathers_while_a_batch_runs(scheduler: Scheduler) -> None
 
 
 async def test_slots_are_never_exceeded(scheduler: Scheduler) -> None:
-    """However many wait in however many models, there are two runs at once and no third."""
+    """Two runs are in progress at once and no third, however many wait in however many models."""
     with ControlledRun() as run:
         batchers = [make(scheduler, run) for _ in range(5)]
         answers = [answer for batcher in batchers for answer in send(batcher, 9)]
@@ -146,7 +146,7 @@ async def test_the_oldest_request_goes_first_across_models(scheduler: Scheduler)
 
 
 async def test_a_short_run_passes_long_ones(scheduler: Scheduler) -> None:
-    """With every slot held by a slow model, a short one still runs; one at a time."""
+    """If a slow model holds every slot, a short run still starts; one at a time."""
     with ControlledRun() as slow, ControlledRun() as short:
         held = send(make(scheduler, slow), 12)
         await slow.started(2)
@@ -179,7 +179,7 @@ async def test_an_inline_run_needs_no_slot(scheduler: Scheduler) -> None:
 
 
 async def test_only_short_runs_on_the_cpu_go_inline(scheduler: Scheduler) -> None:
-    """On a GPU even a short run waits for its device: it never holds the loop."""
+    """A short run on a GPU waits for its device: it never holds the loop."""
     with ControlledRun() as run:
         answers = send(make(scheduler, run, TINY, device="cuda"), 1)
         await run.started(1)
@@ -214,7 +214,7 @@ async def test_a_long_batch_of_a_tiny_model_leaves_the_loop(
 
 
 async def test_shadows_wait_for_everybody(scheduler: Scheduler) -> None:
-    """A shadow run starts when a slot is free and nobody else wants it."""
+    """A shadow run starts when a slot is free and no other run wants it."""
     with ControlledRun() as run, ControlledRun() as behind:
         shadow = make(scheduler, behind, shadow=True)
         mirrored = send(shadow, 1)
@@ -231,7 +231,7 @@ async def test_shadows_wait_for_everybody(scheduler: Scheduler) -> None:
 
 
 async def test_an_inline_shadow_waits_too_and_is_not_forgotten(scheduler: Scheduler) -> None:
-    """Also on the loop shadows come last; they run when the last of the others has gone."""
+    """Shadows are last on the loop as well; they run when the last of the others has gone."""
     with ControlledRun() as slow:
         held = send(make(scheduler, slow), 12)
         await slow.started(2)
@@ -254,7 +254,7 @@ async def test_an_inline_shadow_waits_too_and_is_not_forgotten(scheduler: Schedu
 
 
 async def test_the_next_batch_starts_before_replies(scheduler: Scheduler) -> None:
-    """While a slow caller is being written to, the model is at work already."""
+    """The model works while a slow caller receives its answer."""
     with ControlledRun() as run:
         batcher = make(scheduler, run)
         order: list[str] = []
@@ -277,7 +277,7 @@ async def test_the_next_batch_starts_before_replies(scheduler: Scheduler) -> Non
 
 
 async def test_a_caller_who_leaves_mid_run_does_not_hold_up_the_rest(scheduler: Scheduler) -> None:
-    """When one of three leaves, the run goes on and the others get their answers."""
+    """When one of three leaves, the run continues and the others get their answers."""
     seen = RecordedEvents()
     with ControlledRun() as run:
         batcher = make(scheduler, run, seen=seen)
@@ -295,7 +295,7 @@ async def test_a_caller_who_leaves_mid_run_does_not_hold_up_the_rest(scheduler: 
 
 
 async def test_a_run_nobody_waits_for_is_stopped(scheduler: Scheduler) -> None:
-    """When the last caller has left, the slot is given back at once and nobody is answered."""
+    """When the last caller has left, the slot is given back at once and no reply is called."""
     with ControlledRun() as run:
         batcher = make(scheduler, run)
         answers = [RecordedReply() for _ in range(3)]
@@ -311,7 +311,7 @@ async def test_a_run_nobody_waits_for_is_stopped(scheduler: Scheduler) -> None:
 
 
 async def test_a_batch_everyone_left_before_it_began_is_not_run(scheduler: Scheduler) -> None:
-    """Between being cut and being run there is a moment; who leaves then costs no run."""
+    """A caller who leaves between the cut and the run costs no run."""
     with ControlledRun() as run:
         batcher = make(scheduler, run)
         ticket = batcher.submit(row(), RecordedReply())
@@ -326,7 +326,7 @@ async def test_a_batch_everyone_left_before_it_began_is_not_run(scheduler: Sched
 
 
 async def test_a_deadline_passes_during_the_run(scheduler: Scheduler) -> None:
-    """Who is out of time is told so, once, while the run goes on for the others."""
+    """The late caller gets the error once, while the run continues for the others."""
     with ControlledRun() as run:
         batcher = make(scheduler, run)
         hasty, patient = RecordedReply(), RecordedReply()
@@ -368,7 +368,7 @@ def delayed(scheduler: Scheduler, seconds: float, delay: float, seen: RecordedEv
 async def test_a_delayed_batch_runs_when_its_delay_is_over(
     scheduler: Scheduler, seconds: float
 ) -> None:
-    """With max_queue_delay_ms, requests of later turns join those that are held."""
+    """Requests of later turns join those held by max_queue_delay_ms."""
     seen = RecordedEvents()
     batcher = delayed(scheduler, seconds, 300, seen)
     answers = send(batcher, 1)
@@ -456,7 +456,7 @@ async def test_only_a_run_with_nothing_beside_it_is_alone(scheduler: Scheduler) 
 
 
 async def test_lone_runs_teach_nothing_about_the_others(scheduler: Scheduler) -> None:
-    """They take other threads; what a run beside others takes stays as it was known."""
+    """They take other threads; the estimate for runs next to others stays the same."""
     batcher = Batcher(
         lambda inputs, control: double(inputs),
         POLICY,

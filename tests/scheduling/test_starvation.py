@@ -1,4 +1,4 @@
-"""Beside long runs a short one waits for one of them at most, and none waits for ever."""
+"""A short run waits for at most one long run, and no run waits indefinitely."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def finish(runs: list[ControlledRun], answers: list[RecordedReply]) -> Non
 async def test_a_short_request_waits_for_one_long_run_at_most(
     scheduler: Scheduler, unpredictable: str
 ) -> None:
-    """However many older ones wait, and although the express slot is held or closed to it."""
+    """This holds with many older ones, and with the express slot held or closed to it."""
     with ControlledRun() as slow, ControlledRun() as other, ControlledRun() as short:
         answers = send(make(scheduler, slow, A_DAY, policy=PATIENT), 12)
         await slow.started(2)
@@ -111,7 +111,7 @@ async def test_a_run_that_stays_on_the_express_slot_counts_as_a_long_one(
 
 
 async def test_a_run_that_goes_on_is_long_whatever_was_expected(scheduler: Scheduler) -> None:
-    """A profile that is wrong delays others for no longer than a few of their own runs."""
+    """A wrong profile delays others for no longer than a few of their runs."""
     with ControlledRun() as slow, ControlledRun() as short:
         answers = send(make(scheduler, slow, SHORT), 12)
         await slow.started(2)
@@ -136,7 +136,7 @@ async def test_a_crowd_of_short_requests_does_not_close_the_express_slot_to_itse
 
 
 def test_what_overtakes_gets_a_quarter_of_the_time() -> None:
-    """Of what the overtaken take: it gives back what it did not need, and owes what was more."""
+    """It is a quarter of the overtaken runs' time; an unused part returns, an excess is owed."""
 
     def batch(seconds: float) -> Any:
         ran = Ran(1, 1, seconds, ())
@@ -183,7 +183,7 @@ def head(place: float, likely: float, *, shadow: bool = False) -> QueueHead:
 def test_a_much_shorter_run_overtakes(
     heads: list[QueueHead], credit: float, expected: Choice
 ) -> None:
-    """While the device has credit for it."""
+    """It overtakes while the device has credit for it."""
     slots = Slots(1, express=True, running=[LONG], credit=credit)
     assert next_run(heads, {"cpu": slots}) == expected
 
@@ -199,6 +199,6 @@ def test_a_much_shorter_run_overtakes(
 def test_when_the_express_slot_opens(
     seconds: float, running: list[float], express: bool, expected: float
 ) -> None:
-    """As soon as the shortest run in flight has lasted four times as long; never if it is taken."""
+    """It opens once the shortest run in flight lasts four times as long; never if it is taken."""
     slots = Slots(0, express=express, running=running)
     assert seconds_to_express([QueueHead(1, seconds, "cpu", False)], {"cpu": slots}) == expected

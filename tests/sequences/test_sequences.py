@@ -138,13 +138,13 @@ async def test_state_has_its_rows_on_any_axis(models: Path, shape: Any) -> None:
     async with runtime_of(models) as runtime:
         assert await step(runtime, [8, 4], start=True) == [8, 4]
         assert await step(runtime, [1, 1]) == [5, 3]
-        with pytest.raises(InvalidInput, match=r"sequence 'a' goes on as it began.* 2.* 1"):
+        with pytest.raises(InvalidInput, match=r"sequence 'a' must continue as it began.* 2.* 1"):
             await step(runtime, [1])
         assert await step(runtime, [0, 0]) == [2.5, 1.5]
 
 
 async def test_a_state_may_grow(models: Path) -> None:
-    """What is open and not the callers' begins empty; past the limit the sequence ends."""
+    """An open dimension that is not the callers' begins empty; past the limit the sequence ends."""
     save(models, growing(), "state: {past: past_out}\nsequences: {max_mb: 0.001}\n")
 
     async def add(x: float, **flags: bool) -> Any:
@@ -165,7 +165,7 @@ async def test_a_state_may_grow(models: Path) -> None:
 
 
 async def test_what_a_request_says_of_its_sequence_is_checked(models: Path) -> None:
-    """Each mistake is named, and says "sequence"."""
+    """Each mistake is named, and the error contains "sequence"."""
     wrong: list[Mapping[str, object]] = [
         {}, {"sequence_id": 0}, {"sequence_id": ""}, {"sequence_id": True}, {"sequence_id": 1.5},
         {"sequence_id": "x" * 300}, {"sequence_id": 1, "sequence_start": "yes"},
@@ -191,7 +191,7 @@ async def test_requests_of_a_sequence_run_in_order(models: Path) -> None:
 
 
 async def test_many_sequences_go_on_in_step(models: Path) -> None:
-    """Each has the answers that it has alone, whoever shares its runs."""
+    """Each has the answers that it has alone, whatever sequences share its runs."""
     async with runtime_of(models) as runtime:
 
         async def one(number: int) -> list[float]:
@@ -250,7 +250,7 @@ async def test_number_and_bytes_are_bounded(models: Path) -> None:
         with pytest.raises(Overloaded, match="2 sequences are open"):
             await step(runtime, 1, "c", start=True)
         await step(runtime, 1, "b", end=True)
-        with pytest.raises(TooLarge, match="sequence takes 12000 bytes"):
+        with pytest.raises(TooLarge, match="sequence needs 12000 bytes"):
             await step(runtime, range(1000), "c", start=True)
         await step(runtime, 1, "c", start=True)
         await step(runtime, 1, "a", end=True)
@@ -259,7 +259,7 @@ async def test_number_and_bytes_are_bounded(models: Path) -> None:
 
 
 async def test_another_version_has_other_sequences(models: Path) -> None:
-    """After a swap a sequence says that its version changed, and may begin anew."""
+    """After a swap the error names the change of version, and the sequence may begin again."""
     async with runtime_of(models, watch_seconds=0.05) as runtime:
         await step(runtime, 8, start=True)
         onnx_models.save(remembering(0.25), models / "m/2/model.onnx")
@@ -276,7 +276,7 @@ async def test_another_version_has_other_sequences(models: Path) -> None:
 
 
 async def test_an_id_is_one_sequence_whatever_the_version(models: Path) -> None:
-    """Where versions take turns, a sequence that began anew is not gone on with by the former."""
+    """If versions alternate, a restarted sequence does not continue on the former version."""
     save(models, remembering(0.25), f"{STATE}versions: all\n", version=2)
     async with runtime_of(models) as runtime:
         assert await step(runtime, 8, start=True, version=1) == [8]
@@ -291,7 +291,7 @@ async def test_an_id_is_one_sequence_whatever_the_version(models: Path) -> None:
 
 
 async def test_state_may_begin_with_other_numbers(models: Path) -> None:
-    """As `sequences.initial` says."""
+    """`sequences.initial` contains them."""
     save(models, remembering(), f"{STATE}sequences: {{initial: {{h: 6}}}}\n")
     async with runtime_of(models) as runtime:
         assert await step(runtime, 1, start=True) == [4]

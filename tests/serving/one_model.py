@@ -17,5 +17,5 @@ ROW: Arrays = {"x": np.ones((1, 2), np.float32)}
 
 
 def outcomes(metrics: Metrics, version: str = "1") -> dict[str, int]:
-    """The number of requests of model "m" by code."""
+    """Return the number of requests of model "m" by code."""
     return {code: count for (_, code), count in metrics.version("m", version).outcomes.items()}

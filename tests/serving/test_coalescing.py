@@ -47,7 +47,7 @@ BAD = -1.0
 
 @pytest.fixture(autouse=True)
 def clock() -> Iterator[mock.Mock]:
-    """It stands still unless a test turns it: groups may run at once."""
+    """A clock that is stopped unless a test moves it: groups may run at once."""
     with mock.patch("cohort.serving.coalescing.monotonic", return_value=100.0) as clock:
         yield clock
 
@@ -60,14 +60,14 @@ def body(value: float, *, model: str = "m", name: str | None = "x") -> bytes:
 
 @dataclass
 class Request:
-    """A request with a body; `became` says what was done with it, one call after the other."""
+    """A request with a body; `became` records its calls, one after the other."""
 
     body: bytes
     model: str | None = None
     response_complete: bool = False
     run: QueuedRun | None = None
     became: list[Any] = field(default_factory=list)
-    writing: Callable[[], None] = lambda: None  # what happens as its response is written
+    writing: Callable[[], None] = lambda: None  # called as its response is written
 
     def proceed(self, body: bytes) -> None:
         assert body == self.body
@@ -99,7 +99,7 @@ FORM = RowForm(read_predict_rows, PredictCall.from_document)
 
 
 def double(inputs: Arrays) -> Outputs:
-    """A model that takes no row with a BAD number, and divides by it."""
+    """Return a model that takes no row with a BAD number, and divides by it."""
     x = np.asarray(inputs["x"], "f4")
     if (x == BAD).any():
         raise InvalidInput("a bad row")
@@ -107,7 +107,7 @@ def double(inputs: Arrays) -> Outputs:
 
 
 class FakeEngine:
-    """Runs at once, or when the test says so; `run` is the model."""
+    """Runs at once, or when the test calls it; `run` is the model."""
 
     outputs = (TensorSpec("y", "FP32", ("N", 2)),)
     inputs = (TensorSpec("x", "FP32", ("N", 2)),)
@@ -120,7 +120,7 @@ class FakeEngine:
         self.inline_rows = inline_rows
         self.room = 1 << 20
         self.leases = LeaseCount()
-        self.busy = False  # whether others wait already
+        self.busy = False  # True if others wait already
         self.queued: list[Callable[[], None]] = []
         self.tickets: list[ControlledRequest] = []
         self.ran: list[int] = []  # rows
@@ -240,7 +240,7 @@ def requests(*values: float) -> list[Request]:
 
 @pytest.mark.parametrize("busy", [False, True], ids=["at once", "queued"])
 def test_a_group_is_one_run_and_each_request_gets_its_row(busy: bool) -> None:
-    """Whether it runs at once, or is queued behind other requests."""
+    """It runs at once, or is queued behind other requests."""
     plane = Plane(FakeEngine())
     plane.engine.busy = busy
     group = requests(1, 2, 3)
@@ -338,7 +338,7 @@ def test_a_group_over_the_concurrency_limit_runs_as_far_as_there_is_room(most: i
 
 @pytest.mark.parametrize("room", [0, 2, 99])
 def test_a_group_over_the_engines_queue_is_queued_as_far_as_there_is_room(room: int) -> None:
-    """Whatever room the engine tells of, a group that it refuses is not tried again as it was."""
+    """Whatever room the engine reports, a refused group is not tried again unchanged."""
     plane = Plane(FakeEngine())
     plane.engine.busy, plane.engine.room, plane.engine.most_queued = True, room, 2
     fits = min(room, 2)
@@ -350,7 +350,7 @@ def test_a_group_over_the_engines_queue_is_queued_as_far_as_there_is_room(room: 
 
 
 def test_a_caller_that_left_is_not_refused_with_its_group() -> None:
-    """Nor counted: there is nobody to answer."""
+    """It is not counted either: there is no client to answer."""
     plane = Plane(FakeEngine(), most=0)
     group = requests(1, 2)
     group[0].response_complete = True
@@ -421,7 +421,7 @@ def test_a_caller_that_left_in_the_iteration_that_brought_its_request_has_it_not
 def test_a_run_that_all_callers_left_is_cancelled_and_counted_until_it_is_over(
     running: bool,
 ) -> None:
-    """One that waits is never begun; one that goes on holds its limits until its end."""
+    """One that waits is never begun; a running one holds its limits until its end."""
     plane = Plane(FakeEngine())
     plane.engine.busy = True
     group = requests(1, 2)
@@ -443,7 +443,7 @@ def test_a_run_that_all_callers_left_is_cancelled_and_counted_until_it_is_over(
 
 
 def test_a_caller_that_left_gets_no_error_and_is_not_retried() -> None:
-    """Whether the others get the error or become single requests."""
+    """The others get the error or become single requests."""
     for error, became in ((DeadlineExceeded(1.0), None), (InvalidInput("bad"), "single")):
 
         def run(inputs: Arrays, error: CohortError = error) -> Outputs:
@@ -483,7 +483,7 @@ def test_a_bug_while_one_is_answered_fails_the_requests_after_it() -> None:
     ],
 )
 def test_a_bug_fails_the_whole_group_and_releases_its_lease(broken: str) -> None:
-    """Before the run or after it; the next group is answered."""
+    """The bug may be before or after the run; the next group is answered."""
     plane = Plane(FakeEngine())
     with mock.patch(broken, side_effect=ZeroDivisionError):
         became = plane.answer(*requests(1, 2))
@@ -511,7 +511,7 @@ def test_a_group_with_an_invalid_row_becomes_single_requests(odd: str) -> None:
 
 
 def test_groups_are_by_model_input_and_width() -> None:
-    """In whatever order the requests came."""
+    """The order of the requests does not matter."""
     plane = Plane(FakeEngine())
     form = Request(body(7, name=None))
     group = [
@@ -554,7 +554,7 @@ def test_bodies_for_a_model_that_is_not_coalesced_are_not_parsed() -> None:
 
 @pytest.mark.parametrize("limit", ["not coalescible", "too slow", "gone"])
 def test_models_that_are_not_coalesced(limit: str) -> None:
-    """By its outputs, by its runs, or with a rollout or no version at all."""
+    """Outputs that cannot be split, slow runs, or a missing version prevent it."""
     plane = Plane(FakeEngine(inline_rows=1 if limit == "too slow" else 8))
     plane.served.coalescible = limit != "not coalescible"
     if limit == "gone":

@@ -84,7 +84,7 @@ Y = TensorSpec("y", "FP32", (None, 2))
 
 
 class Iteration:
-    """One model behind a data plane, and event-loop iterations that end when the test says so."""
+    """One model behind a data plane, and event-loop iterations that end when the test ends them."""
 
     def __init__(self, engine: ControlledEngine, *, max_concurrency: int = 100) -> None:
         self.engine = engine
@@ -153,7 +153,7 @@ def iteration() -> Iteration:
 def test_requests_of_one_iteration_are_one_run(
     iteration: Iteration,
 ) -> None:
-    """The model gets one array, and each request the outputs of its own row."""
+    """The model gets one array, and each request the outputs of its row."""
     requests = [row(number, 1) for number in range(5)]
     assert iteration.take(*requests) == ["succeeded"] * 5
     (inputs,) = iteration.engine.inline_runs
@@ -196,7 +196,7 @@ def test_a_single_request_continues_with_the_parsed_document(
 
 
 def test_rows_ids_and_outputs_differ_within_a_group(iteration: Iteration) -> None:
-    """Requests with an id are a run of their own, and so are those that name outputs."""
+    """Requests with an id have a separate run, and so do those that name outputs."""
     two = Request({"model": "m", "inputs": {"x": [[1, 2], [3, 4]]}})
     one, named = row(5, 6), row(7, 8, id="a")
     other, chosen = row(9, 10, id="b"), row(11, 12, outputs=["y"])
@@ -271,7 +271,7 @@ def test_requests_of_a_rollout_are_grouped_by_what_was_chosen_for_them() -> None
 
 
 def test_requests_that_pin_a_version_share_runs_beside_the_rollout() -> None:
-    """They are no part of it: they have no variant, and are no evidence."""
+    """They do not belong to it: they have no variant, and do not count as evidence."""
     split = Split(SECOND)
     pinned = [
         Request({"model": "m", "inputs": {"x": [[number, 1]]}, "version": version})
@@ -291,7 +291,7 @@ def test_requests_that_pin_a_version_share_runs_beside_the_rollout() -> None:
 
 
 def test_a_caller_of_a_group_counts_once_in_a_while() -> None:
-    """As it does alone: the evidence is of callers, not of what they repeat."""
+    """Evidence counts callers, not their repetitions, as for single requests."""
     split = Split(SECOND)
     request = row(1, 2)
     for _ in range(3):
@@ -304,7 +304,7 @@ def test_a_caller_of_a_group_counts_once_in_a_while() -> None:
 
 
 def test_a_failure_of_a_group_is_evidence_for_each_request() -> None:
-    """The other side tries the rows of each."""
+    """The other side tries the rows of each request."""
     split = Split(SECOND)
     split.error = InferenceFailed("out of memory", blames_input=False)
     two = Request({"model": "m", "inputs": {"x": [[3, 4], [5, 6]]}})
@@ -330,7 +330,7 @@ def test_a_caller_that_left_is_no_evidence_of_an_answer() -> None:
 
 
 def test_a_choice_that_is_not_ready_is_not_coalesced() -> None:
-    """The baseline answers for a variant that is not ready; without it a request says why."""
+    """The baseline answers for a variant that is not ready; without it the request is refused."""
     split = Split(SECOND)
     served = ServedVersion("m", "1", split.engine, split.metrics.version("m", "1"))
     target = RolloutTarget(split.live, {1}, lambda number: (served, 8))
@@ -362,8 +362,8 @@ def test_a_closed_plane_refuses_coalesced_requests_one_by_one(iteration: Iterati
 def test_each_priority_has_requests_of_its_own(iteration: Iteration) -> None:
     """They share runs with none but theirs, are queued by it, and count towards one limit."""
     plane = iteration.plane
-    assert plane.seen_by(None) is plane
-    assert plane.seen_by(frozenset({"m"})) is plane.seen_by(frozenset({"m"})) is not plane
+    assert plane.limited_to(None) is plane
+    assert plane.limited_to(frozenset({"m"})) is plane.limited_to(frozenset({"m"})) is not plane
     caller = Caller("ada")
     caller.priority = 1
     leases = [plane.pick("m", context=RequestContext(caller=caller)), plane.pick("m")]

@@ -27,7 +27,7 @@ from tests.serving.one_model import OUTPUTS, ROW, X, outcomes
 def test_a_lease_has_plain_specs_and_holds_the_engine(
     plane: DataPlane, engine: ControlledEngine, limit: ConcurrencyLimit
 ) -> None:
-    """Until it is closed; closing it again changes nothing."""
+    """It holds it until it is closed; closing it again changes nothing."""
     lease = plane.pick("m")
     assert (lease.model, lease.version, lease.variant) == ("m", "1", "")
     assert (lease.inputs, lease.outputs) == ([X], OUTPUTS)
@@ -53,7 +53,7 @@ def test_a_request_is_counted_until_its_run_is_over(
     with budget.hold() as hold:
         hold.set(100)
         lease.leave()
-        lease.close(Cancelled("the caller left"), hold)
+        lease.close(Cancelled("the client disconnected or cancelled"), hold)
     caller.leave()  # as who counted it does
     assert (limit.leases, caller.in_flight, budget.used) == (1, 1, 100)
     with pytest.raises(Overloaded, match="already has 1 requests"):
@@ -80,7 +80,7 @@ def test_a_lease_is_counted_by_its_outcome(
 
 
 def test_an_input_that_the_run_refused_is_counted_apart(plane: DataPlane, metrics: Metrics) -> None:
-    """To its caller it is an InvalidInput like one that was refused before the run."""
+    """Its caller gets an InvalidInput, as for an input refused before the run."""
     for error in (InvalidInput("no"), RunRefused("no such index"), RunRefused("no such index")):
         plane.pick("m").close(error)
     assert outcomes(metrics) == {"InvalidInput": 3}
@@ -88,13 +88,13 @@ def test_an_input_that_the_run_refused_is_counted_apart(plane: DataPlane, metric
 
 
 def test_no_refused_run_is_counted_as_none(plane: DataPlane, metrics: Metrics) -> None:
-    """From the first request on: else a rate misses the first refusal."""
+    """The series exists from the first request on; otherwise a rate misses the first refusal."""
     plane.pick("m").close()
     assert 'model_run_refused_total{model="m",variant="",version="1"} 0.0' in exposed(metrics)
 
 
 def test_the_earlier_of_two_deadlines_applies(plane: DataPlane, engine: ControlledEngine) -> None:
-    """The caller's or the model's own, from the arrival of the request."""
+    """The deadlines are the caller's and the model's own, from the arrival of the request."""
     for timeout, wanted in ((1.0, 1.0), (60.0, 5.0), (None, 5.0)):
         with plane.pick("m") as lease:
             lease.submit(ROW, lambda outputs, error: None, timeout=timeout)
@@ -110,13 +110,13 @@ def test_inputs_are_checked_before_the_engine_sees_them(
     plane: DataPlane, engine: ControlledEngine, limit: ConcurrencyLimit
 ) -> None:
     """An engine may rely on names, datatypes and shapes."""
-    with plane.pick("m") as lease, pytest.raises(InvalidInput, match="takes shape"):
+    with plane.pick("m") as lease, pytest.raises(InvalidInput, match="must have shape"):
         lease.submit({"x": np.ones((1, 3), np.float32)}, lambda outputs, error: None)
     assert not engine.requests
 
 
 def test_more_outputs_than_the_model_has_are_refused(plane: DataPlane) -> None:
-    """Whatever their names, and however many; a name that is not there is told first."""
+    """This holds for all names and numbers; a missing name is reported first."""
     with plane.pick("m") as lease:
         assert list(lease.select(["y", "y", "z"])) == [0, 0, 2]
         with pytest.raises(InvalidInput, match="names 4 outputs, but the model has 3"):
@@ -126,7 +126,7 @@ def test_more_outputs_than_the_model_has_are_refused(plane: DataPlane) -> None:
 
 
 def test_only_transportable_outputs_are_selected(plane: DataPlane) -> None:
-    """All of them by default; an unknown output, or one that is not transportable, is refused."""
+    """The default is all of them; an unknown or non-transportable output is refused."""
     with plane.pick("m") as lease:
         assert list(lease.select(None)) == [0, 2]
         assert list(lease.select(["z", "y"])) == [2, 0]

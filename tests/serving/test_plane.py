@@ -37,7 +37,7 @@ def test_an_unknown_model_or_version_is_refused(
 
 
 def test_the_only_model_answers_requests_that_name_none(plane: DataPlane) -> None:
-    """Without a default model."""
+    """No default model is set."""
     assert plane.pick(None).model == "m"
 
 
@@ -91,10 +91,10 @@ def test_versions_are_looked_up_again_when_the_catalog_changes(
 def test_a_large_body_is_not_read_for_a_full_queue(
     plane: DataPlane, engine: ControlledEngine
 ) -> None:
-    """Where its path names what would answer it; reading it would cost more than refusing many."""
+    """The path must name the model; reading the body would cost more than many refusals."""
     plane.pick("m").close()
     engine.refusal = Overloaded("the model's queue is full")
-    for version in (None, "7"):  # which nobody asked for yet, so that nothing is known of it
+    for version in (None, "7"):  # without earlier requests, so that nothing is known of it
         plane.begin_reading(None, version)
         plane.end_reading()
     with pytest.raises(Overloaded, match="the model's queue is full"):

@@ -40,9 +40,9 @@ Broken = Exception | None
 
 @dataclass
 class Asked:
-    """A call whose steps fail or take long where the test says so.
+    """A call whose steps fail or take long on demand.
 
-    decoding, encoding: What they raise; None: nothing.
+    decoding, encoding: The error that they raise; None: they succeed.
     work: As `decode_work`.
     large: As `is_large`.
     """
@@ -125,7 +125,7 @@ def ask(
 async def test_an_answer_is_one_part_and_an_end(
     plane: DataPlane, engine: ControlledEngine, metrics: Metrics, limit: ConcurrencyLimit
 ) -> None:
-    """What is short runs at once; the request is counted, and holds nothing any more."""
+    """A short request runs at once, is counted, and then holds nothing."""
     _, reply = ask(plane)
     engine.answer()
     assert (reply.got, reply.codes) == ([ANSWER], ["OK"])
@@ -136,7 +136,7 @@ async def test_an_answer_is_one_part_and_an_end(
 async def test_who_awaits_an_answer_gets_it_or_its_error(
     plane: DataPlane, engine: ControlledEngine
 ) -> None:
-    """As a coroutine does that has no callbacks."""
+    """A coroutine without callbacks can await it."""
     for error in (None, InferenceFailed("the run failed")):
         awaited = AwaitedReply[str]()
         ask(plane, reply=awaited)
@@ -177,7 +177,7 @@ async def test_who_awaited_an_error_keeps_nothing_of_the_request(plane: DataPlan
 
 
 async def test_an_answer_that_comes_once_nobody_waits_is_nothing() -> None:
-    """Such as a caller's leaving, noticed in the moment of the answer."""
+    """A caller may leave in the moment of the answer."""
     awaited = AwaitedReply[str]()
     awaited.part(ANSWER)
     awaited.end(None)
@@ -189,7 +189,7 @@ async def test_an_answer_that_comes_once_nobody_waits_is_nothing() -> None:
 async def test_what_takes_long_goes_to_a_thread(
     plane: DataPlane, engine: ControlledEngine, limit: ConcurrencyLimit
 ) -> None:
-    """Reading counts among the requests in progress meanwhile; all ends as on the loop."""
+    """Reading counts among the requests in progress; all ends as on the loop."""
     _, reply = ask(plane, Asked(work=LARGE_BYTES + 1, large=True), long=True)
     assert limit.reading == 1
     assert not engine.requests
@@ -205,7 +205,7 @@ async def test_what_takes_long_goes_to_a_thread(
 async def test_what_cannot_be_read_is_counted_without_a_version(
     plane: DataPlane, metrics: Metrics, long: bool
 ) -> None:
-    """Under the model that its path names."""
+    """It is counted under the model that its path names."""
     _, reply = ask(plane, reading=InvalidInput("no JSON"), long=long)
     await until(lambda: reply.ends)
     assert (reply.got, reply.codes) == ([], ["InvalidInput"])
@@ -213,7 +213,7 @@ async def test_what_cannot_be_read_is_counted_without_a_version(
 
 
 async def test_the_error_says_whose_it_is(plane: DataPlane, engine: ControlledEngine) -> None:
-    """So that its log line does; a bug tells its words to nobody else."""
+    """Its log line gets them; the text of a bug is not shown to callers."""
     _, reply = ask(plane, Asked(encoding=ZeroDivisionError("secret")))
     engine.answer()
     (error,) = reply.ends
@@ -226,7 +226,7 @@ async def test_the_error_says_whose_it_is(plane: DataPlane, engine: ControlledEn
 async def test_an_answer_that_cannot_be_sent_is_an_error(
     plane: DataPlane, engine: ControlledEngine, large: bool
 ) -> None:
-    """Also once a thread has written it."""
+    """This holds for an answer that a thread has written as well."""
 
     class Deaf(Noted):
         def part(self, answer: str) -> None:
@@ -254,7 +254,7 @@ async def test_who_has_left_is_told_nothing(
 async def test_an_answer_without_room_is_refused(
     plane: DataPlane, engine: ControlledEngine, metrics: Metrics, limit: ConcurrencyLimit
 ) -> None:
-    """Before it is written, where other answers wait to be read; it holds nothing then."""
+    """It is refused before it is written if others wait to be read; it holds nothing then."""
     with plane.memory.hold() as others:
         others.set(plane.memory.maximum)
         exchange, reply = ask(plane, Asked(large=True))
@@ -275,7 +275,7 @@ async def test_leaving_says_why(plane: DataPlane, metrics: Metrics) -> None:
 async def test_leaving_after_the_end_changes_nothing(
     plane: DataPlane, engine: ControlledEngine, metrics: Metrics
 ) -> None:
-    """Whoever awaits an answer leaves in any case."""
+    """A caller that awaits an answer leaves in any case."""
     exchange, _ = ask(plane)
     engine.answer()
     exchange.leave()
@@ -288,7 +288,7 @@ async def test_leaving_after_the_end_changes_nothing(
 async def test_the_earliest_time_limit_counts(
     plane: DataPlane, engine: ControlledEngine, own: float | None, wire: float | None, wanted: float
 ) -> None:
-    """That of the body, or the deadline of the wire."""
+    """The limits are that of the body and the deadline of the wire."""
     deadline = None if wire is None else monotonic() + wire
     ask(plane, Asked(timeout=own), context=RequestContext(deadline=deadline))
     timeout = engine.requests[-1].timeout
@@ -300,7 +300,7 @@ async def test_the_earliest_time_limit_counts(
 async def test_tensors_are_counted_where_the_body_was(
     plane: DataPlane, engine: ControlledEngine
 ) -> None:
-    """Or where they took long: then the outputs are counted in their place."""
+    """If they took long, the outputs are counted instead."""
     exchange, _ = ask(plane, Asked(work=LARGE_BYTES + 1))
     await until(lambda: engine.requests)
     assert exchange.hold.size == ROW["x"].nbytes
@@ -311,7 +311,7 @@ async def test_tensors_are_counted_where_the_body_was(
 
 
 class Watching:
-    """An observer that notes what it is told."""
+    """An observer that records its calls."""
 
     def __init__(self) -> None:
         self.told: list[tuple[object, ...]] = []
@@ -342,11 +342,11 @@ class Watching:
 
 
 async def test_an_observer_is_told_of_each_step() -> None:
-    """Once each, in their order, with what is known of the request."""
+    """Each step is reported once, in order, with the known facts about the request."""
     engine, watching = ControlledEngine([X], OUTPUTS), Watching()
     registry = make_registry({"m": [make_entry(1, engine)]})
     plane = make_data_plane(registry, make_metrics(), observer=watching)
-    ask(plane.seen_by(frozenset({"m"})), context=RequestContext(request_id="r"))
+    ask(plane.limited_to(frozenset({"m"})), context=RequestContext(request_id="r"))
     engine.answer()
     assert watching.told == [
         ("began", "r"),

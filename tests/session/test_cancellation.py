@@ -11,7 +11,7 @@ from tests import onnx_models
 
 
 def test_cancelling_calls_what_ends_the_work() -> None:
-    """What is inside then, or comes in afterwards; not what has left."""
+    """Current and later work is ended; finished work is not."""
     token = CancellationToken()
     ended: list[str] = []
     with token.calling(lambda: ended.append("left")):
@@ -36,7 +36,7 @@ def test_the_first_reason_counts() -> None:
 
 
 def test_no_link_of_a_chain_is_tried_after_cancelling(tmp_path: Path) -> None:
-    """Nor is the failure taken for the model's."""
+    """The cancellation is not mistaken for a failure of the model."""
     path = onnx_models.save(onnx_models.mlp(), tmp_path / "m" / "1" / "model.onnx")
     token = CancellationToken()
     token.cancel("enough")

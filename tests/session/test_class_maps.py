@@ -36,7 +36,7 @@ def saved(model: onnx.ModelProto, folder: Path) -> Path:
 
 
 def columns_of(dictionaries: list[Mapping[object, float]], classes: tuple[object, ...]) -> Array:
-    """What ONNX Runtime makes of the model as it is, in columns."""
+    """Return ONNX Runtime's dictionaries for the unchanged model as columns."""
     return np.array([[row[one] for one in classes] for row in dictionaries], np.float32)
 
 
@@ -52,7 +52,7 @@ def dictionaries(model: onnx.ModelProto, x: Array, output: int = 1) -> list[Mapp
 def test_scores_are_columns_in_the_order_of_the_classes(
     classes: tuple[int, ...] | tuple[str, ...], tmp_path: Path
 ) -> None:
-    """They are the numbers of the dictionaries; what was there besides stays."""
+    """They are the numbers of the dictionaries; the other outputs stay."""
     model = onnx_models.scores_by_class(classes)
     session = open_session(saved(model, tmp_path), chain=ON_CPU)
     assert session.outputs[1] == TensorSpec("scores", "FP32", ("N", len(classes)), classes)
@@ -75,7 +75,7 @@ def _lightgbm(rows: Array, labels: Array) -> tuple[Any, onnx.ModelProto]:
 @pytest.mark.parametrize("kind", ["logistic", "forest", "lightgbm"])
 @pytest.mark.parametrize("labelled", ["names", "numbers", "two"])
 def test_probabilities_are_those_of_the_source(kind: str, labelled: str, tmp_path: Path) -> None:
-    """As exported by default, with the classes that scikit-learn and LightGBM have."""
+    """Models are exported by default, with the classes of scikit-learn and LightGBM."""
     from skl2onnx import to_onnx
     from sklearn.datasets import load_iris
     from sklearn.ensemble import RandomForestClassifier
@@ -111,7 +111,7 @@ def test_probabilities_are_those_of_the_source(kind: str, labelled: str, tmp_pat
 
 
 def test_columns_that_are_not_the_classes_are_refused(tmp_path: Path) -> None:
-    """At the run, as the model's ZipMap would: no score is given to another class."""
+    """The run fails, as the model's ZipMap would: no score is given to another class."""
     model = onnx_models.scores_by_class()
     model.graph.node[1].attribute[0].strings.append(b"fox")
     with pytest.raises(Exception, match=r"ZipMap|fox|size|number"):
@@ -166,7 +166,7 @@ def test_the_runtimes_alias_of_onnx_is_its_domain(tmp_path: Path) -> None:
 def test_columns_of_other_classes_do_not_take_over(
     classes: tuple[int, ...] | tuple[str, ...], fits: bool, tmp_path: Path
 ) -> None:
-    """Callers know the columns by their places; more classes behind them disturb nobody."""
+    """Callers know the columns by their places; more classes behind them change nothing."""
     paths = [
         saved(onnx_models.scores_by_class(one), tmp_path / str(number))
         for number, one in enumerate([("cat", "dog", "eel"), classes])
@@ -235,7 +235,7 @@ def test_weights_outside_the_file_are_found(tmp_path: Path) -> None:
 @settings(max_examples=examples(200), deadline=None)
 @given(data=st.data())
 def test_damaged_files_are_no_models(data: st.DataObject) -> None:
-    """Whatever bytes are other ones: there are class maps, or none, or a ValueError."""
+    """With any changed bytes, there are class maps, no class maps, or a ValueError."""
     content = bytearray(CLASSIFIER)
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))

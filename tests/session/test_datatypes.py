@@ -84,7 +84,7 @@ def test_packing_is_onnxs(datatype: str, shape: tuple[int, ...]) -> None:
 
 
 def test_packing_reads_rows_in_order() -> None:
-    """A transposed array is packed as it reads, not as it lies in memory."""
+    """A transposed array is packed in reading order, not in memory order."""
     array = _values("INT4", (2, 3))
     transposed = np.asfortranarray(array)
     assert pack(transposed, 4).tobytes() == pack(array, 4).tobytes()
@@ -119,7 +119,7 @@ def test_runtime_sees_the_values_sent(opened: Opener, datatype: str) -> None:
 
 @pytest.mark.parametrize("datatype", CAST)
 def test_runtimes_values_are_read(opened: Opener, datatype: str) -> None:
-    """What the runtime casts from FP32 is read as those numbers."""
+    """Values that the runtime casts from FP32 are read as those numbers."""
     array = _values(datatype, (3, 5))
     session = opened(onnx_models.cast("FP32", datatype, ["N", 5]))
     (answer,) = session.run({"x": array.astype(np.float32)})
@@ -145,7 +145,7 @@ def test_scalar_beside_a_boxed_tensor(opened: Opener) -> None:
 
 
 def test_text_beside_a_boxed_input(opened: Opener) -> None:
-    """A model may take text beside BF16, as long as it gives only what numpy has."""
+    """A model may take text together with BF16, as long as its outputs are numpy's."""
     session = opened(_beside(onnx_models.cast("BF16", "FP32"), "BYTES", shape=["M"]))
     x = np.ones((1, 3), ml_dtypes.bfloat16)
     number, text = session.run({"x": x, "z": np.array(["a", "é"], np.object_)})
@@ -163,7 +163,7 @@ def test_text_into_a_model_that_gives_boxed_tensors(opened: Opener) -> None:
 
 
 def test_boxed_arrays_outlive_the_run(opened: Opener) -> None:
-    """A copy made for a boxed run, here of a transposed array, is kept until the run is over."""
+    """A copy made for a boxed run, here of a transposed array, is kept until the run has ended."""
     model = _beside(onnx_models.untouched("BF16", ["N", "M"]), "FP32", shape=["N", "M"])
     values = np.arange(12, dtype="f4").reshape(3, 4).T
     session = opened(model)
@@ -195,7 +195,7 @@ def test_another_datatype_is_refused(opened: Opener, datatype: str) -> None:
 @pytest.mark.parametrize("rank", [8, 64])
 @pytest.mark.parametrize("datatype", ["FP32", "BF16", "INT4", "BYTES"])
 def test_ranks_up_to_numpys(opened: Opener, datatype: str, rank: int) -> None:
-    """As many dimensions as numpy has go in and come out; the runtime takes more."""
+    """Arrays may have as many dimensions as numpy allows; the runtime takes more."""
     array = np.ones([1] * rank).astype(BY_NAME[datatype].dtype)
     (answer,) = opened(onnx_models.untouched(datatype, [None] * rank)).run({"x": array})
     assert answer.shape == array.shape
@@ -212,7 +212,7 @@ def test_rows_are_put_together(datatype: str) -> None:
 
 @pytest.mark.parametrize("datatype", EXTENSIONS)
 def test_answers_of_extension_datatypes_can_be_compared(datatype: str) -> None:
-    """Outputs that differ are told apart."""
+    """Outputs that differ are distinguished."""
     array = _values(datatype, (2, 5))
     assert not explain(Pair({"y": array}, {"y": array.copy()}), ROUNDING)
     assert explain(Pair({"y": array}, {"y": array[:, ::-1].copy()}), ROUNDING)

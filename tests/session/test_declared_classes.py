@@ -14,7 +14,7 @@ from tests import onnx_models
 
 
 def classifier(folder: Path, written: str) -> Path:
-    """A model with scores of three columns whose metadata has `written`."""
+    """Return a model with scores of three columns whose metadata has `written`."""
     scores = helper.make_tensor_value_info("scores", TensorProto.FLOAT, [None, 3])
     rows = helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 3])
     node = helper.make_node("Identity", ["x"], ["scores"])
@@ -26,7 +26,7 @@ def classifier(folder: Path, written: str) -> Path:
 
 @pytest.mark.parametrize("classes", [["cat", "dog", "eel"], [3, -1, 10**12]])
 def test_classes_are_those_of_the_metadata(classes: list[str] | list[int], tmp_path: Path) -> None:
-    """A session says them, and so does what is read without opening the model."""
+    """A session has them, and so does a signature that is read without opening the model."""
     path = classifier(tmp_path, json.dumps({"scores": classes}))
     signature = read_signature(path)
     assert signature is not None
@@ -52,7 +52,7 @@ def test_classes_are_those_of_the_metadata(classes: list[str] | list[int], tmp_p
     ids=lambda text: text[:30],
 )
 def test_what_names_no_class_for_each_column_is_passed_over(written: str, tmp_path: Path) -> None:
-    """Whatever is in a model's metadata, the model opens."""
+    """The model opens with any metadata."""
     path = classifier(tmp_path, written)
     signature = read_signature(path)
     assert signature is not None

@@ -1,4 +1,4 @@
-"""What a model's metadata says of its inputs."""
+"""Inputs as a model's metadata declares them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_names_that_do_not_fit_count_for_nothing(names: str) -> None:
 
 @pytest.mark.parametrize("shape", [None, ("N",), ("N", None), ("N", 2, 1)])
 def test_only_a_block_of_columns_has_names(shape: tuple[str | int | None, ...] | None) -> None:
-    """So many as there are columns; and of several inputs none."""
+    """There are as many names as columns; several inputs get no names."""
     spec = TensorSpec("x", "FP32", shape)
     assert declared_inputs([spec], {"feature_names": '["a", "b"]'}) == (spec,)
     assert declared_inputs([BLOCK, CITY], {"feature_names": '["a", "b"]'}) == (BLOCK, CITY)

@@ -37,7 +37,7 @@ def test_file_is_read_once(tmp_path: Path, hashed: list[str]) -> None:
 
 
 def test_changed_or_replaced_file_is_read_again(tmp_path: Path) -> None:
-    """Also one that was given its old time back, or another's place."""
+    """A file with its old time, or moved to another's place, is also read again."""
     path, other = tmp_path / "a", tmp_path / "b"
     path.write_bytes(b"1234")
     known = Digests()
@@ -69,7 +69,7 @@ def test_change_while_a_file_is_read_is_seen_by_the_next_look(
 
 
 def test_missing_file_has_no_digest(tmp_path: Path) -> None:
-    """Nor once it is gone."""
+    """A file that was deleted has no digest either."""
     known = Digests()
     (tmp_path / "a").touch()
     known.of(tmp_path / "a")
@@ -79,7 +79,7 @@ def test_missing_file_has_no_digest(tmp_path: Path) -> None:
 
 
 def test_pipe_has_no_digest(tmp_path: Path) -> None:
-    """Nobody waits for what may be written to it."""
+    """Reading it would wait for a writer."""
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="not a file"):
         Digests().of(tmp_path / "pipe")
@@ -109,14 +109,14 @@ def test_opener_knows_when_files_change_after_it_looked(tmp_path: Path) -> None:
 
 
 def test_digest_of_what_is_not_a_model_is_refused(tmp_path: Path) -> None:
-    """As opening it is."""
+    """Opening it is refused as well."""
     (tmp_path / "model.onnx").write_bytes(b"not a model")
     with pytest.raises(LoadFailed):
         Opener(tmp_path / "model.onnx").digest()
 
 
 def test_digests_of_a_models_files_have_their_names(tmp_path: Path) -> None:
-    """As sha256sum gives them in the version's folder."""
+    """They equal sha256sum's in the version's folder."""
     path = onnx_models.save_with_external_data(onnx_models.mlp(), tmp_path / "model.onnx")
     assert Opener(path).file_digests() == {
         name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()

@@ -1,4 +1,4 @@
-"""Divisions of whole numbers that would end the process give what numbers of so many bits give."""
+"""Integer divisions that would end the process give wrapped results of the same bit width."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def found(model: onnx.ModelProto, folder: Path) -> Divisions:
 def test_the_least_number_by_minus_one_wraps_around(
     operator: str, dtype: type[np.signedinteger], tmp_path: Path
 ) -> None:
-    """As numpy has it; every other division is as it was."""
+    """The result equals numpy's; every other division is unchanged."""
     least = np.iinfo(dtype).min
     a = np.array([least, least, least + 1, 7, -7, least], dtype)
     b = np.array([-1, 1, -1, -1, 2, least], dtype)
@@ -93,7 +93,7 @@ BRANCH = helper.make_graph(
 def test_whatever_makes_the_numbers(
     nodes: list[onnx.NodeProto], kind: str, x: float, tmp_path: Path
 ) -> None:
-    """Also where no input has them."""
+    """The numbers need not come from an input."""
     model = model_of(nodes, x=TensorProto.FLOAT if kind == "f4" else TensorProto.INT64)
     feeds: dict[str, Array] = {"x": np.array([x], kind), "d": np.array([-1])}
     assert opened(model, tmp_path).run(feeds)[0].tolist() == [LEAST]
@@ -114,7 +114,7 @@ def test_whatever_makes_the_numbers(
 def test_models_that_cannot_meet_it_are_opened_as_they_are(
     nodes: list[onnx.NodeProto], tmp_path: Path
 ) -> None:
-    """By a divisor that is never -1, and of floats."""
+    """Their divisor is never -1, or they divide floats."""
     model = model_of(nodes)
     model.graph.initializer.append(numpy_helper.from_array(np.array(0), "zero"))
     assert not found(model, tmp_path).any
@@ -128,6 +128,6 @@ def test_a_default_of_an_input_is_no_constant(tmp_path: Path) -> None:
 
 
 def test_a_division_in_a_function_is_left_as_it_is(tmp_path: Path) -> None:
-    """Nothing tells its type; an inspection tries it."""
+    """Its type is not declared; an inspection tries it."""
     divisions = found(onnx_models.divide(function=True), tmp_path)
     assert divisions == Divisions({}, unknown=True)

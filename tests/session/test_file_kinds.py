@@ -1,4 +1,4 @@
-"""Files that are put in the place of a model and are none."""
+"""Files that are stored as a model and are not one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def zipped(*names: str) -> bytes:
-    """A ZIP archive of small files."""
+    """Return a ZIP archive of small files."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name in names:
@@ -86,7 +86,7 @@ KINDS = {
 
 @pytest.mark.parametrize(("content", "told"), KINDS.values(), ids=KINDS)
 def test_what_is_no_model_is_called_what_it_is(tmp_path: Path, content: bytes, told: str) -> None:
-    """With what to do; a model that is cut off is not taken for anything else."""
+    """The error has the fix; a truncated model is not mistaken for another kind."""
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
     with pytest.raises(LoadFailed) as raised:
@@ -96,7 +96,7 @@ def test_what_is_no_model_is_called_what_it_is(tmp_path: Path, content: bytes, t
 
 
 def test_weights_under_another_name_are_found(tmp_path: Path) -> None:
-    """As where both files were renamed: the model refers to the former name."""
+    """If both files were renamed, the model refers to the former name."""
     path = tmp_path / "my.onnx"
     onnx.save_model(
         onnx_models.mlp(),
@@ -110,13 +110,13 @@ def test_weights_under_another_name_are_found(tmp_path: Path) -> None:
     with pytest.raises(LoadFailed) as raised:
         Opener(tmp_path / "model.onnx").read()
     assert str(raised.value) == (
-        "its external data 'my.onnx.data' is missing: copy that file, under this name, beside "
-        "model.onnx (model.onnx.data is there: rename it)"
+        "its external data 'my.onnx.data' is missing: copy that file, under this name, into "
+        "the folder of model.onnx (model.onnx.data is there: rename it)"
     )
 
 
 def test_weights_that_were_cut_off_are_told(tmp_path: Path) -> None:
-    """Those of a copy that ended early, and a Git LFS pointer in their place."""
+    """A copy may have ended early, or a Git LFS pointer is in their place."""
     path = onnx_models.save_with_external_data(onnx_models.mlp(), tmp_path / "model.onnx")
     weights = tmp_path / "weights.bin"
     weights.write_bytes(weights.read_bytes()[:42])
@@ -128,7 +128,7 @@ def test_weights_that_were_cut_off_are_told(tmp_path: Path) -> None:
 
 
 def test_the_onnx_that_is_told_writes_no_more_than_it_should() -> None:
-    """By onnx's own table; the newest that is told is the one that the tests use."""
+    """The numbers are from onnx's own table; the newest one is the version of the tests."""
     for known, column in ((NEWEST_ONNX_BY_IR, 1), (NEWEST_ONNX_BY_OPSET, 2)):
         written: dict[int, str] = {}
         for row in onnx.helper.VERSION_TABLE:

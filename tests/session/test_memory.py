@@ -19,7 +19,7 @@ Limited = Callable[[int | None], Session]
 
 @pytest.fixture
 def limited(tmp_path: Path) -> Limited:
-    """Opens a model that makes as many ones as its input says, with a limit in MB."""
+    """Opens a model that makes as many ones as its input asks for, with a limit in MB."""
     path = onnx_models.save(onnx_models.fill(), tmp_path / "1" / "model.onnx")
     chain = (Provider("cpu"),)
 
@@ -30,7 +30,7 @@ def limited(tmp_path: Path) -> Limited:
 
 
 def resident() -> int:
-    """The megabytes that this process has in memory."""
+    """Return the megabytes that this process has in memory."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 >> 20
 
 
@@ -40,7 +40,7 @@ def ones(session: Session, megabytes: int) -> int:
 
 
 def test_a_run_over_the_limit_fails_by_itself(limited: Limited) -> None:
-    """With an error that names the limit; the next run takes what it needs."""
+    """The error names the limit; the next run takes what it needs."""
     session = limited(64)
     assert ones(session, 40) == 40
     with pytest.raises(InferenceFailed, match=r"64 MB \(memory_limit_mb\)") as failed:
@@ -50,7 +50,7 @@ def test_a_run_over_the_limit_fails_by_itself(limited: Limited) -> None:
 
 
 def test_each_session_has_its_own_limit(limited: Limited) -> None:
-    """Whatever was opened since; and one without a limit has none."""
+    """This holds whatever was opened since; one without a limit is not limited."""
     small, large, free = limited(16), limited(128), limited(None)
     assert ones(large, 60) == 60
     assert ones(free, 200) == 200
@@ -79,7 +79,7 @@ def test_errors_without_a_limit_do_not_name_one() -> None:
 
 
 def test_cuda_gets_the_limit_unless_the_operator_gave_one() -> None:
-    """In bytes, as its own option."""
+    """The limit is CUDA's own option, in bytes."""
     assert limit_provider(Provider("cuda"), 64) == {"gpu_mem_limit": str(64 << 20)}
     assert limit_provider(Provider("cuda", {"gpu_mem_limit": 5}), 64) == {"gpu_mem_limit": "5"}
     assert limit_provider(Provider("cuda"), None) == {}
@@ -87,7 +87,7 @@ def test_cuda_gets_the_limit_unless_the_operator_gave_one() -> None:
 
 
 def test_memory_of_outputs_that_are_gone_is_given_back(limited: Limited) -> None:
-    """Of a run whose outputs were still there when it ended, without another run."""
+    """It is returned without another run, though the outputs outlived their run."""
     session = limited(None)
     session.run({"n": np.array([[1]])}, session.control())
     before = resident()

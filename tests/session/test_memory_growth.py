@@ -1,4 +1,4 @@
-"""What the process's memory grew by while something was done."""
+"""The growth of the process's memory during a piece of work."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from cohort.session.memory_growth import MemoryGrowth
 
 
 def test_what_is_done_at_once_shares_what_the_process_grew_by() -> None:
-    """And nothing is counted twice: together they have all of it."""
+    """Nothing is counted twice: the shares add up to all of it."""
     resident = iter([100, 130, 170, 180])
     growth = MemoryGrowth(lambda: next(resident))
     with growth.measured() as first, growth.measured() as second:
@@ -15,7 +15,7 @@ def test_what_is_done_at_once_shares_what_the_process_grew_by() -> None:
 
 
 def test_what_has_shrunk_the_process_took_nothing() -> None:
-    """Memory of others was given back meanwhile."""
+    """Other memory was given back at the same time."""
     resident = iter([100, 80])
     with MemoryGrowth(lambda: next(resident)).measured() as growth:
         pass

@@ -49,22 +49,22 @@ def secured(path: Path, cache: Path | None) -> Opener:
 
 
 def kept(cache: Path) -> dict[str, Path]:
-    """The content that is kept, by its name."""
+    """Return the content that is kept, by its name."""
     return {file.name: file for file in (cache / "weights").glob("[0-9a-f]*")}
 
 
 def folders(cache: Path) -> list[Path]:
-    """What is open."""
+    """Return the open folders."""
     return list((cache / "weights").glob("open-*"))
 
 
 def last(session: Session) -> float:
-    """The model's answer from the end of its weights."""
+    """Return the model's answer from the end of its weights."""
     return float(session.run({"index": np.array([[ROWS - 1]])})[0][0, 0])
 
 
 def overwrite(weights: Path) -> None:
-    """As `cp` does: cut, and written anew."""
+    """Overwrite a file as `cp` does: truncate it, and write it again."""
     weights.write_bytes(bytes(weights.stat().st_size))
 
 
@@ -77,7 +77,7 @@ def truncate(weights: Path) -> None:
 def test_what_is_open_stays_as_it_is(
     path: Path, weights: Path, cache: Path, change: object, cached: bool
 ) -> None:
-    """Whatever becomes of the operator's file, for open sessions and for those opened later."""
+    """Changes of the operator's file affect neither open sessions nor later ones."""
     opener = secured(path, cache if cached else None)
     first = opener.open()
     assert callable(change)
@@ -92,7 +92,7 @@ def test_what_is_open_stays_as_it_is(
 def test_copies_are_named_by_their_content_and_read_only(
     path: Path, weights: Path, cache: Path
 ) -> None:
-    """The digests of what is opened are those of the operator's files, which are left alone."""
+    """The opened files have the digests of the operator's files, which are left alone."""
     opener = secured(path, cache)
     assert opener.path != opener.origin == path
     assert opener.file_digests() == Opener(path).file_digests()
@@ -150,7 +150,7 @@ def damage(file: Path) -> None:
 
 @pytest.mark.parametrize("harm", [damage, truncate])
 def test_damaged_content_is_replaced(path: Path, cache: Path, harm: object) -> None:
-    """What a crash of the system or a failing disk left is taken for nothing."""
+    """Content damaged by a system crash or a failing disk is not used."""
     first = secured(path, cache)
     first.close()
     assert callable(harm)
@@ -163,7 +163,7 @@ def test_damaged_content_is_replaced(path: Path, cache: Path, harm: object) -> N
 
 
 def test_cleaning_leaves_what_is_open(path: Path, cache: Path) -> None:
-    """And content that was in use not long ago."""
+    """Recently used content stays as well."""
     opener = secured(path, cache)
     make_old(cache)
     clean(cache / "weights", unused_seconds=0)
@@ -236,7 +236,7 @@ def largest_file(size: int) -> Iterator[None]:
 
 
 def test_cache_that_cannot_be_used_is_told_and_memory_taken(path: Path, cache: Path) -> None:
-    """No place for a folder, or for all of a file."""
+    """There is no place for a folder, or for all of a file."""
     cache.write_text("in the way")
     with capture_logs() as logs:
         assert last(secured(path, cache).open()) == 10 * (ROWS - 1)
@@ -264,7 +264,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_room_is_made_of_what_nobody_has_open(path: Path, weights: Path, small_disk: Path) -> None:
-    """Once all that is there is open, memory is taken."""
+    """If all content is open, memory is used."""
     opened = []
     for number in range(3):
         if number == 1:
@@ -280,21 +280,21 @@ def test_room_is_made_of_what_nobody_has_open(path: Path, weights: Path, small_d
 def test_what_fits_nowhere_is_refused_with_numbers(
     path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither into the cache nor into memory."""
+    """It fits neither into the cache nor into memory."""
     cache.write_text("in the way")
     os.truncate(path.with_name("weights.bin"), 3 << 20)
     monkeypatch.setattr(model_files, "available_memory", lambda: 5 << 20)
-    told = r"of 3 MiB can .* \(Not a directory\) .* 2 .* of 5 MiB"
+    told = r"of 3 MiB cannot .* \(Not a directory\)\. .* 2 times .* 5 MiB"
     with pytest.raises(LoadFailed, match=told) as refused:
         secured(path, cache)
-    assert isinstance(refused.value.__cause__, OSError)  # which tells whether it passes
+    assert isinstance(refused.value.__cause__, OSError)  # it shows if the fault passes
 
 
 @pytest.mark.parametrize("cached", [True, False])
 def test_files_that_change_while_they_are_copied_fail_the_load(
     path: Path, weights: Path, cache: Path, cached: bool
 ) -> None:
-    """What was read of one content and copied of another is no model."""
+    """A model of two contents, one read and one copied, is not valid."""
     opener = Opener(path, chain=CHAIN)
     opener.read()
     overwrite(weights)

@@ -49,7 +49,7 @@ def opened(
 
 @pytest.mark.parametrize("ort_name", onnxruntime.get_all_providers())
 def test_every_provider_the_runtime_names_has_a_short_name(ort_name: str) -> None:
-    """Whatever ONNX Runtime names can be asked for by its short name and by its own."""
+    """Each of ONNX Runtime's providers is accepted by its short name and by its own."""
     provider = Provider(ort_name)
     assert provider.ort_name == ort_name
     assert Provider(provider.name) == provider
@@ -106,7 +106,7 @@ def test_providers_that_share_hardware_share_its_name(provider: Provider, device
 
 
 def test_unknown_name_is_refused_with_a_suggestion() -> None:
-    """A name that is no provider's is an error that knows what was meant."""
+    """An unknown provider is an error that suggests a known name."""
     with pytest.raises(
         ValueError, match="'cudo' is not an execution provider; did you mean 'cuda'"
     ):
@@ -150,7 +150,7 @@ def test_cuda_first_serves_everywhere_and_says_on_what(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize(("name", "library"), [("cuda", "libcu"), ("tensorrt", "lib")])
 def test_missing_library_is_the_reason(tmp_path: Path, name: str, library: str) -> None:
-    """Where the build has a provider and the machine lacks its libraries, the first is named."""
+    """If the build has a provider and the machine lacks its libraries, the first is named."""
     placement = opened(tmp_path, [Provider(name), CPU]).placement
     assert placement.active == "cpu"
     assert library in placement.reason
@@ -179,7 +179,7 @@ def test_the_default_chain_is_what_build_and_machine_can_do(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A build for GPUs on a machine without one begins with the CPU, and says why."""
+    """A build for GPUs on a machine without one begins with the CPU, and gives the reason."""
     monkeypatch.setattr(
         onnxruntime, "get_available_providers", lambda: [f"{build}ExecutionProvider"]
     )
@@ -192,13 +192,13 @@ def test_the_default_chain_is_what_build_and_machine_can_do(
 
 
 def test_an_operator_may_name_the_default_chain() -> None:
-    """Whatever the machine has."""
+    """It overrides the machine's."""
     chain = default_chain(["tensorrt", "cpu"])
     assert chain == DefaultChain((Provider("tensorrt"), CPU), asked=True)
 
 
 def test_a_default_that_cannot_be_had_is_a_fallback(tmp_path: Path) -> None:
-    """The machine has a GPU and lacks CUDA, say: each model that would run there says why."""
+    """If a machine has a GPU but lacks CUDA, each model that would run there gives the reason."""
     session = opened(tmp_path, default=default_chain([ABSENT.name, "cpu"]))
     assert session.placement.fell_back
 
@@ -206,7 +206,9 @@ def test_a_default_that_cannot_be_had_is_a_fallback(tmp_path: Path) -> None:
 @pytest.mark.parametrize("policy", ["require", "require_all"])
 def test_nothing_is_required_where_nothing_is_named(tmp_path: Path, policy: ProviderPolicy) -> None:
     """A config that requires the first provider has to name one, or the process has."""
-    with pytest.raises(LoadFailed, match=f"provider_policy {policy} needs providers beside it"):
+    with pytest.raises(
+        LoadFailed, match=f"provider_policy {policy} needs a list of required providers"
+    ):
         opened(tmp_path, policy=policy)
     named = default_chain(["cpu"])
     assert opened(tmp_path, policy=policy, default=named).placement.active == "cpu"
@@ -222,7 +224,7 @@ def test_provider_that_the_build_lacks_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_nodes_are_counted(tmp_path: Path) -> None:
-    """The three nodes of the model are where the placement says."""
+    """The three nodes of the model are where the placement reports them."""
     assert opened(tmp_path, [CPU]).placement == Placement(("cpu",), "cpu", (), {"cpu": 3})
 
 
@@ -234,7 +236,7 @@ def test_chain_without_cpu_does_not_end_there(tmp_path: Path) -> None:
 
 
 def test_empty_chain_is_refused(tmp_path: Path) -> None:
-    """Without any provider there is nothing to open the model on."""
+    """A model needs a provider to open on."""
     with pytest.raises(LoadFailed, match="empty"):
         opened(tmp_path, [])
 
@@ -257,7 +259,7 @@ def test_bad_model_is_not_blamed_on_the_chain(tmp_path: Path) -> None:
     model = onnx_models.mlp()
     model.graph.node[0].op_type = "Nope"
     path = onnx_models.save(model, tmp_path / "model.onnx")
-    with pytest.raises(LoadFailed, match=r"^its operator Nope is none of"):
+    with pytest.raises(LoadFailed, match=r"^ONNX Runtime \S+ does not know its operator Nope"):
         open_session(path)
 
 
@@ -272,7 +274,7 @@ def test_sessions_open_after_a_refusal(tmp_path: Path) -> None:
 
 
 def test_reason_is_one_sentence_or_nothing() -> None:
-    """A placement that fell back says why for each link; one that did not says nothing."""
+    """A placement that fell back has a reason for each link; any other has no reason."""
     fallbacks = (Fallback("tensorrt", "no engine"), Fallback("cuda", "no device"))
     fell = Placement(("tensorrt", "cuda", "cpu"), "cpu", fallbacks)
     assert fell.fell_back

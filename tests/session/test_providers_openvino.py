@@ -73,17 +73,17 @@ def test_refused_without_cpu_in_the_chain_is_a_failed_load(tmp_path: Path) -> No
 
 
 def test_unknown_option_is_the_reason(tmp_path: Path) -> None:
-    """An option that OpenVINO does not know is told by name."""
+    """An option that OpenVINO does not know is reported by name."""
     odd = Provider("openvino", {"nope": 1})
     placement = opened(tmp_path, onnx_models.mlp(), [odd, CPU]).placement
     assert placement.reason == "openvino: Invalid OpenVINO EP option: nope"
 
 
 def test_provider_that_takes_no_node_is_not_active(tmp_path: Path) -> None:
-    """OpenVINO opens a model of strings and takes none of its nodes: the CPU is active."""
+    """OpenVINO opens a model of strings and takes no node of it: the CPU is active."""
     placement = opened(tmp_path, onnx_models.strings()).placement
     assert placement.active == "cpu"
-    assert placement.reason == "openvino: it took none of the model's nodes"
+    assert placement.reason == "openvino: it runs no node of the model"
     assert placement.nodes == {"cpu": 2}
 
 
@@ -94,7 +94,7 @@ def test_a_model_that_the_default_does_not_suit_is_no_fallback(tmp_path: Path) -
     words = onnx_models.save(onnx_models.strings(), tmp_path / "words.onnx")
     placement = open_session(words).placement
     assert (placement.wanted, placement.active) == (("openvino", "cpu"), "cpu")
-    assert placement.reason == "openvino: it took none of the model's nodes"
+    assert placement.reason == "openvino: it runs no node of the model"
     assert not placement.fell_back
     asked = opened(tmp_path, onnx_models.strings())
     assert asked.placement.fell_back, "its config asks for OpenVINO"
@@ -102,7 +102,7 @@ def test_a_model_that_the_default_does_not_suit_is_no_fallback(tmp_path: Path) -
 
 def test_required_provider_must_take_a_node(tmp_path: Path) -> None:
     """Under require, opening is not enough."""
-    with pytest.raises(LoadFailed, match="require asks for openvino: it took none"):
+    with pytest.raises(LoadFailed, match="require asks for openvino: it runs no node"):
         opened(tmp_path, onnx_models.strings(), policy="require")
 
 
@@ -115,7 +115,7 @@ def test_shared_model_is_counted_by_provider(tmp_path: Path) -> None:
 
 
 def test_require_all_refuses_a_shared_model(tmp_path: Path) -> None:
-    """Under require_all the sentence says how many nodes were left to whom."""
+    """Under require_all the error contains how many nodes the provider takes."""
     with pytest.raises(LoadFailed, match=r"require_all asks for openvino: it takes \d of \d nodes"):
         opened(tmp_path, half_taken(), policy="require_all")
 

@@ -17,7 +17,7 @@ POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64
 
 
 def link_to(cache: Path, version: Path) -> Path:
-    """A model whose external data is a link into `cache`, as DVC makes it."""
+    """Return a model whose external data is a link into `cache`, as DVC makes it."""
     model = onnx_models.save_with_external_data(onnx_models.mlp(), version / "model.onnx")
     content = cache / "files/md5/60/eaa630a54d2201d8eaa8c9547be31b"
     content.parent.mkdir(parents=True)
@@ -72,7 +72,7 @@ def snapshot(hub: Path, blobs: Path | None = None) -> Path:
 
 
 def test_a_snapshot_of_hugging_faces_cache_has_its_weights_among_the_blobs(tmp_path: Path) -> None:
-    """Those of the same repository."""
+    """Only blobs of the same repository are followed."""
     opener = Opener(snapshot(tmp_path / "hub"), chain=ON_CPU)
     opener.resolve_links(tmp_path / "cache")
     assert opener.open().run({"x": np.ones((2, 4), "f4")})[0].shape[0] == 2
@@ -81,14 +81,14 @@ def test_a_snapshot_of_hugging_faces_cache_has_its_weights_among_the_blobs(tmp_p
 
 @pytest.mark.parametrize("blobs", ["models--them--mlp/blobs", "models--us--mlp/others", "blobs"])
 def test_no_other_blobs_are_followed(tmp_path: Path, blobs: str) -> None:
-    """The message has the command that copies a model with what it links to."""
+    """The message has the command that copies a model with its linked files."""
     model = snapshot(tmp_path / "hub", tmp_path / "hub" / blobs)
     with pytest.raises(LoadFailed, match="is a link out of the version's folder; `cohort init"):
         Opener(model, chain=ON_CPU).read()
 
 
 def test_blobs_that_are_a_link_are_refused(tmp_path: Path) -> None:
-    """As DVC's cache that is one."""
+    """A linked DVC cache is also refused."""
     outside = tmp_path / "outside"
     model = snapshot(tmp_path / "hub", outside)
     (tmp_path / "hub/models--us--mlp/blobs").symlink_to(outside)
@@ -97,7 +97,7 @@ def test_blobs_that_are_a_link_are_refused(tmp_path: Path) -> None:
 
 
 def test_cache_that_is_a_link_is_refused(tmp_path: Path) -> None:
-    """Else whoever writes to the repository would name any file of the machine."""
+    """Otherwise a writer to the repository could name any file of the machine."""
     outside = tmp_path / "outside"
     model = link_to(outside, tmp_path / "project/models/m/1")
     (tmp_path / "project/.dvc").mkdir()
@@ -107,7 +107,7 @@ def test_cache_that_is_a_link_is_refused(tmp_path: Path) -> None:
 
 
 def test_pointer_in_place_of_weights_is_told(tmp_path: Path) -> None:
-    """And what fetches them."""
+    """The error has the command that fetches them."""
     model = onnx_models.save_with_external_data(onnx_models.mlp(), tmp_path / "1/model.onnx")
     (tmp_path / "1/weights.bin").write_bytes(POINTER)
     with pytest.raises(LoadFailed, match=r"'weights.bin' is a Git LFS pointer: `git lfs pull`"):
@@ -115,7 +115,7 @@ def test_pointer_in_place_of_weights_is_told(tmp_path: Path) -> None:
 
 
 def test_weights_that_were_not_pulled_are_told(tmp_path: Path) -> None:
-    """DVC leaves a file beside the place of what it would fetch."""
+    """DVC leaves a file next to the place of the missing one."""
     model = onnx_models.save_with_external_data(onnx_models.mlp(), tmp_path / "1/model.onnx")
     (tmp_path / "1/weights.bin").rename(tmp_path / "1/weights.bin.dvc")
     with pytest.raises(LoadFailed, match=r"'weights.bin' is missing: `dvc pull` fetches it"):

@@ -1,4 +1,4 @@
-"""Whether there is memory for what is to be opened."""
+"""Memory for opening models."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ MIB = 1 << 20
 
 
 def test_what_cannot_fit_is_refused_with_numbers() -> None:
-    """What fits exactly is not."""
+    """A model that fits exactly is not refused."""
     room = Room(lambda: (100 * MIB, 4096 * MIB))
     with room.take(100 * MIB):
         pass
-    refused = r"about 101 MiB to open, and 100 MiB of 4,096 MiB are free"
+    refused = r"about 101 MiB, but only 100 MiB of 4,096 MiB are free"
     with pytest.raises(LoadFailed, match=refused), room.take(101 * MIB):
         pass
 
@@ -46,7 +46,7 @@ def test_loads_wait_for_each_other_where_memory_is_short() -> None:
 
 
 def test_what_was_granted_since_the_last_look_counts() -> None:
-    """Many small ones are not looked at one by one, and are not too many together."""
+    """Many small ones are not checked one by one, and are not too many together."""
     looks: list[int] = []
 
     def look() -> tuple[int, int]:
@@ -62,7 +62,7 @@ def test_what_was_granted_since_the_last_look_counts() -> None:
 
 
 def test_load_that_waits_can_be_ended() -> None:
-    """By what it calls meanwhile; nothing stays taken."""
+    """A wait ends when its check raises, and no memory stays taken."""
     room = Room(lambda: (100, 100))
 
     def check() -> None:
@@ -75,12 +75,12 @@ def test_load_that_waits_can_be_ended() -> None:
 
 
 def test_what_was_measured_counts_more_than_the_size(tmp_path: Path) -> None:
-    """A model whose inspection took more than its file has is refused where that is too much."""
+    """A model whose inspection took more memory than its file is refused if that is too much."""
     path = onnx_models.save(onnx_models.mlp(), tmp_path / "model.onnx")
     opener = Opener(path, chain=(Provider("cpu"),), room=Room(lambda: (MIB, 2 * MIB)))
     opener.open().close()
     opener.peak = 3 * MIB
-    with pytest.raises(LoadFailed, match=r"about 3 MiB .* 1 MiB of 2 MiB"):
+    with pytest.raises(LoadFailed, match=r"about 3 MiB, .* 1 MiB of 2 MiB"):
         opener.open()
 
 
@@ -127,7 +127,7 @@ PLENTY = "MemTotal: 9000000000 kB\nMemAvailable: 8000000000 kB\n"
 def test_the_narrowest_limit_counts(
     tmp_path: Path, cgroups: str, files: dict[str, str], free: int
 ) -> None:
-    """Of the machine and of all cgroups around the process, v1 and v2."""
+    """The limits are those of the machine and of all cgroups around the process, v1 and v2."""
     make_files(tmp_path / "cgroup", files)
     mounts = mountinfo(tmp_path / "cgroup")
     told = {"meminfo": PLENTY, "self/cgroup": cgroups, "self/mountinfo": mounts}
@@ -135,6 +135,6 @@ def test_the_narrowest_limit_counts(
 
 
 def test_this_machine_has_memory() -> None:
-    """Read from the real files."""
+    """The figure is read from the real files."""
     free, limit = free_memory()
     assert 0 < free <= limit

@@ -1,4 +1,4 @@
-"""The tensors of a sequence that a model gives are outputs of their own."""
+"""The tensors of a sequence that a model returns become separate outputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def saved(model: onnx.ModelProto, folder: Path) -> Path:
 
 
 def in_sequence(model: onnx.ModelProto) -> list[Array]:
-    """What ONNX Runtime makes of the model as it is."""
+    """Return ONNX Runtime's outputs of the unchanged model."""
     found: list[Array] = ort.InferenceSession(model.SerializeToString()).run(["scores"], {"x": X})[
         0
     ]
@@ -60,7 +60,7 @@ def test_the_file_alone_tells_the_same(tmp_path: Path) -> None:
 
 
 def test_a_sequence_that_nodes_need_stays_for_them(tmp_path: Path) -> None:
-    """Its tensors are shown besides."""
+    """Its tensors are also shown."""
     model = onnx_models.several_targets()
     model.graph.node.append(helper.make_node("SequenceLength", ["scores"], ["length"]))
     model.graph.output.append(helper.make_tensor_value_info("length", TensorProto.INT64, []))
@@ -71,7 +71,7 @@ def test_a_sequence_that_nodes_need_stays_for_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("taken", ["output", "inside", "weight", "too many"])
 def test_a_sequence_whose_parts_cannot_be_named_is_left_out(taken: str, tmp_path: Path) -> None:
-    """Where a value has such a name, or there are more than are served."""
+    """A value may have such a name, or there are more parts than are served."""
     model = onnx_models.several_targets(MAX_PARTS + 1 if taken == "too many" else 2)
     if taken in ("output", "inside"):
         model.graph.node.append(helper.make_node("Neg", ["x"], ["scores_1"]))
@@ -92,7 +92,7 @@ def test_a_sequence_whose_parts_cannot_be_named_is_left_out(taken: str, tmp_path
 
 
 def test_a_multi_output_classifier_gives_its_probabilities(tmp_path: Path) -> None:
-    """As skl2onnx exports it by default."""
+    """The model is skl2onnx's default export."""
     from skl2onnx import to_onnx
     from sklearn.linear_model import LogisticRegression
     from sklearn.multioutput import MultiOutputClassifier

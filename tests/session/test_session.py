@@ -73,7 +73,7 @@ def test_unnamed_dimension_is_none(opened: Opener) -> None:
 
 
 def test_scalar_is_told_from_unknown_rank(opened: Opener) -> None:
-    """ONNX Runtime gives both as []; the file tells a scalar, (), from an unknown rank, None."""
+    """ONNX Runtime gives both as []; in the file a scalar is (), an unknown rank None."""
     assert opened(onnx_models.scalar()).inputs[0].shape == ()
     unknown = opened(onnx_models.unknown_rank())
     assert unknown.inputs[0].shape is None
@@ -81,7 +81,7 @@ def test_scalar_is_told_from_unknown_rank(opened: Opener) -> None:
 
 
 def test_sequence_keeps_the_runtimes_words(opened: Opener) -> None:
-    """What is no tensor has ONNX Runtime's type for a datatype, and no shape."""
+    """An output that is not a tensor has ONNX Runtime's type for a datatype, and no shape."""
     session = opened(onnx_models.sequence())
     assert session.outputs == (TensorSpec("rows", "seq(tensor(float))", None),)
     assert not session.outputs[0].transportable
@@ -89,7 +89,7 @@ def test_sequence_keeps_the_runtimes_words(opened: Opener) -> None:
 
 
 def test_tensors_come_without_the_sequences_beside_them(opened: Opener) -> None:
-    """An output that is no tensor is not fetched; the others keep their places."""
+    """An output that is not a tensor is not fetched; the others keep their places."""
     rows, y = opened(onnx_models.sequence_and_tensor()).run({"x": np.ones((2, 3), "f4")})
     assert rows is LEFT_OUT
     assert y.tolist() == [[1, 1, 1]] * 2
@@ -168,7 +168,7 @@ def test_reader_agrees_with_onnx(
 
 
 def test_reader_finds_external_data_in_subgraphs(tmp_path: Path) -> None:
-    """Weights outside the file are seen in branches and in constants, too."""
+    """Weights outside the file are also found in branches and in constants."""
     tensor = TensorProto(name="t", data_type=TensorProto.FLOAT, dims=[1])
     tensor.external_data.add(key="location", value="inner.bin")
     constant = helper.make_node("Constant", [], ["y"], value=tensor)
@@ -317,7 +317,7 @@ def test_sizes_that_do_not_fit_are_the_callers(opened: Opener) -> None:
 def test_values_that_an_operator_refuses_are_the_callers(
     opened: Opener, operator: str, second: list[int], outputs: int
 ) -> None:
-    """Whichever error ONNX Runtime has for it, the sentence has no C++ in it."""
+    """The error contains no C++ for any error of ONNX Runtime."""
     whole = np.asarray(second, np.int64)
     inputs = [("x", (None, None)), ("second", (None,) * whole.ndim)]
     more = ["end", "axes", "step"] if operator == "Slice" else []
@@ -370,7 +370,7 @@ def test_running_out_of_memory_does_not_blame_the_input(opened: Opener) -> None:
     ],
 )
 def test_device_errors_do_not_blame_the_input(said: str, told: str) -> None:
-    """What the device reports is nobody's input; hosts and source files stay out of it."""
+    """A device's report does not blame an input; hosts and source files stay out of it."""
     failure = run_failure(RuntimeError(said))
     assert isinstance(failure, InferenceFailed)
     assert not failure.blames_input
@@ -392,7 +392,7 @@ def test_device_errors_do_not_blame_the_input(said: str, told: str) -> None:
     ],
 )
 def test_a_device_that_is_lost_is_told_from_one_that_failed(said: str, lost: bool) -> None:
-    """After some errors nothing of this process runs there any more, after others the next does."""
+    """After some errors every later run fails there; after others the next succeeds."""
     failure = run_failure(RuntimeError(said))
     assert isinstance(failure, InferenceFailed)
     assert failure.device_lost is lost
@@ -466,7 +466,7 @@ def test_stopped_before_it_starts(opened: Opener) -> None:
 
 
 def test_stopped_from_another_thread_while_running(opened: Opener) -> None:
-    """A run that is under way ends between two nodes when another thread says so."""
+    """A run in progress ends between two nodes when another thread stops it."""
     session = opened(onnx_models.endless())
     control = session.control()
     running = threading.Event()
@@ -519,16 +519,16 @@ def _custom_operator(model: onnx.ModelProto) -> None:
         (onnx_models.mlp().SerializeToString().replace(b"\x12\x01N", b"\x12\x01\xff"), "UTF-8"),
         (
             _changed(lambda model: setattr(model, "ir_version", 14)),
-            "takes up to 13: save it with onnx 1.21 or older, or set model.ir_version = 13 before",
+            "reads up to 13: save it with onnx 1.21 or older, or set model.ir_version = 13 before",
         ),
         (
             _changed(lambda model: setattr(model.opset_import[0], "version", 28)),
-            "takes up to 26: export it for that (opset_version of torch.onnx.export, target_opset "
+            "reads up to 26: export it for that (opset_version of torch.onnx.export, target_opset "
             "of skl2onnx and onnxmltools), or with onnx 1.21 or older",
         ),
         (
             _changed(lambda model: setattr(model.graph.node[0], "op_type", "Nope")),
-            "its operator Nope is none of ai.onnx's in opset 21 that ONNX Runtime",
+            "does not know its operator Nope of ai.onnx in opset 21: check its name",
         ),
         (
             _changed(lambda model: setattr(model.graph.node[0], "domain", "com.nope")),
@@ -536,8 +536,8 @@ def _custom_operator(model: onnx.ModelProto) -> None:
         ),
         (
             _changed(_custom_operator),
-            "its operator Gemm of the domain com.nope is not ONNX Runtime's own: name the library "
-            "that has it in config.yaml, session.custom_op_libraries",
+            "its operator Gemm of the domain com.nope is not part of ONNX Runtime. Add the "
+            "operator's library to session.custom_op_libraries in config.yaml",
         ),
     ],
     ids=[
@@ -553,7 +553,7 @@ def _custom_operator(model: onnx.ModelProto) -> None:
     ],
 )
 def test_bad_model_is_refused_in_a_sentence(tmp_path: Path, content: bytes, told: str) -> None:
-    """A model that cannot be opened is a LoadFailed that says what is wrong with it."""
+    """A model that cannot be opened is a LoadFailed with the reason."""
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
     with pytest.raises(LoadFailed) as raised:
@@ -564,7 +564,7 @@ def test_bad_model_is_refused_in_a_sentence(tmp_path: Path, content: bytes, told
 
 
 def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
-    """Where there is no model, or a folder in its place, that is the sentence."""
+    """Without a model, or with a folder in its place, the error names that."""
     with pytest.raises(LoadFailed, match=r"model\.onnx not found"):
         open_session(tmp_path / "model.onnx")
     with pytest.raises(LoadFailed, match="is not a file"):
@@ -620,7 +620,7 @@ def test_external_data_beside_the_model_is_used(tmp_path: Path) -> None:
     ],
 )
 def test_external_data_stays_in_the_folder(tmp_path: Path, location: str, told: str) -> None:
-    """No `..`, absolute path, link out or missing file: the operator reads which."""
+    """`..`, absolute paths, links out and missing files are refused, each with its own reason."""
     path = onnx_models.save_with_external_data(onnx_models.mlp(), tmp_path / "1" / "model.onnx")
     shutil.copy(tmp_path / "1" / "weights.bin", tmp_path / "weights.bin")
     (tmp_path / "1" / "link.bin").symlink_to("../weights.bin")
@@ -636,7 +636,7 @@ def test_external_data_stays_in_the_folder(tmp_path: Path, location: str, told: 
 
 
 def test_external_data_cut_short_is_refused(tmp_path: Path) -> None:
-    """A weights file shorter than the model says is a LoadFailed."""
+    """A weights file shorter than its declared length is a LoadFailed."""
     path = onnx_models.save_with_external_data(onnx_models.mlp(), tmp_path / "1" / "model.onnx")
     (tmp_path / "1" / "weights.bin").write_bytes(b"short")
     with pytest.raises(LoadFailed):
@@ -845,7 +845,7 @@ def test_telemetry_is_off_before_the_runtime_is_imported() -> None:
 
 
 def test_a_users_own_word_on_telemetry_counts() -> None:
-    """Who set the variable keeps their value."""
+    """A variable that is set keeps its value."""
     assert _in_a_process(SPY_ON_IMPORT, ORT_DISABLE_TELEMETRY="0").stdout == "0\n"
 
 
@@ -883,7 +883,7 @@ for attempt in (
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be asked")
 def test_memory_that_is_free_goes_back_to_the_system() -> None:
-    """One piece that is still in use at the end keeps the allocator from doing so by itself."""
+    """One piece still in use at the end prevents the allocator from doing so automatically."""
 
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -909,6 +909,6 @@ def test_a_run_of_no_rows_does_not_end_the_process(tmp_path: Path, operator: str
 
 
 def test_other_models_run_without_rows(tmp_path: Path) -> None:
-    """They answer with none."""
+    """Inputs without rows give outputs without rows."""
     session = open_session(onnx_models.save(onnx_models.mlp(), tmp_path / "model.onnx"))
     assert session.run({"x": np.ones((0, 4), np.float32)})[0].shape[0] == 0

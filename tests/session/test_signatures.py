@@ -1,4 +1,4 @@
-"""What callers must know of a model, and whether another one takes what they send."""
+"""Signatures of models, and comparison of two from the view of existing callers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def spec(
     ],
 )
 def test_callers_can_stay_where_all_they_send_is_taken(now: Signature, misfit: str) -> None:
-    """What takes no less, and gives no less, fits; else the first difference is told."""
+    """A signature that takes and gives no less fits; otherwise a difference is named."""
     assert now.misfit(FORMER, "v1").replace('"', "'") == misfit
 
 
@@ -90,7 +90,7 @@ def test_every_datatype_has_its_name(datatype: str) -> None:
 
 
 def test_an_input_with_a_default_is_not_required(tmp_path: Path) -> None:
-    """Old files list their weights among the inputs: requests have none of them."""
+    """Old files list their weights among the inputs: requests do not contain them."""
     model = onnx_models.mlp()
     for weight in model.graph.initializer:
         model.graph.input.append(
@@ -104,7 +104,7 @@ def test_an_input_with_a_default_is_not_required(tmp_path: Path) -> None:
 
 @given(st.binary(max_size=300))
 def test_what_is_no_model_is_a_value_error(content: bytes) -> None:
-    """Whatever the bytes: a signature with outputs, or a ValueError."""
+    """Any bytes give a signature with outputs, or a ValueError."""
     try:
         signature = parse_signature(memoryview(content))
     except ValueError:
@@ -119,13 +119,13 @@ def test_a_file_of_endless_fields_is_given_up() -> None:
 
 
 def test_a_file_that_is_gone_is_an_os_error(tmp_path: Path) -> None:
-    """What cannot be looked at is not taken for a model without a signature."""
+    """An unreadable file is not mistaken for a model without a signature."""
     with pytest.raises(FileNotFoundError):
         read_signature(tmp_path / "model.onnx")
 
 
 def test_other_labels_of_a_config_are_no_misfit() -> None:
-    """They are the operator's names for the same columns: a typo may be mended in place."""
+    """They are the operator's names for the same columns: a typo may be fixed in place."""
     labelled = [
         Signature([X], [replace(Y, classes=classes, named=0)])
         for classes in (("cat", "dgo", "eel"), ("cat", "dog", "eel"))

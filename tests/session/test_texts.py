@@ -25,7 +25,7 @@ def opened(model: onnx.ModelProto, folder: Path, most: float = float("inf")) -> 
 
 @pytest.mark.parametrize("shape", [(0,), (1,), (MANY,), (5, MANY // 5), (2, 0, 3)])
 def test_texts_are_what_the_runtime_has(shape: tuple[int, ...], tmp_path: Path) -> None:
-    """Of any shape, and however many portions they are made in."""
+    """This holds for any shape, and for any number of portions."""
     session = opened(onnx_models.texts_of(rank=len(shape)), tmp_path)
     (found,) = session.run({"n": np.array(shape)})
     assert found.shape == shape
@@ -33,7 +33,7 @@ def test_texts_are_what_the_runtime_has(shape: tuple[int, ...], tmp_path: Path) 
 
 
 def test_portions_keep_their_order(tmp_path: Path) -> None:
-    """The numbers from 0 on, as texts."""
+    """The texts are the numbers from 0 on."""
     numbers = np.arange(MANY)
     cast = onnx.helper.make_node("Cast", ["x"], ["y"], to=onnx.TensorProto.STRING)
     graph = onnx.helper.make_graph(
@@ -64,7 +64,7 @@ def repeated() -> onnx.ModelProto:
 
 @pytest.mark.parametrize("texts", [["a", "é" * 300, ""], []], ids=["some", "none"])
 def test_models_that_take_texts_give_them_in_portions(texts: list[str], tmp_path: Path) -> None:
-    """As they were sent, and no more than there may be."""
+    """The texts equal the sent ones, up to the limit."""
     session = opened(repeated(), tmp_path, most=3 * MANY * 400)
     given = np.array(texts, np.object_)
     (found,) = session.run({"x": given, "times": np.array([MANY])})
@@ -75,14 +75,14 @@ def test_models_that_take_texts_give_them_in_portions(texts: list[str], tmp_path
 
 
 def test_bytes_that_are_no_text_reach_the_model(tmp_path: Path) -> None:
-    """Whose answer cannot be made of them."""
+    """The runtime's answer cannot be made from them."""
     session = opened(repeated(), tmp_path)
     with pytest.raises(CohortError, match="not UTF-8"):
         session.run({"x": np.array([b"\xff\xfe"], "V2"), "times": np.array([1])})
 
 
 def test_too_many_are_refused_by_their_number(tmp_path: Path) -> None:
-    """Before any of them is made; as many as fit are given."""
+    """They are refused before any is made; as many as fit are given."""
     session = opened(onnx_models.texts_of(), tmp_path, most=MANY * SMALLEST_TEXT)
     with pytest.raises(InvalidInput, match=r"more than .* MB \(max_output_mb\)"):
         session.run({"n": np.array([MANY + 1])})
@@ -90,7 +90,7 @@ def test_too_many_are_refused_by_their_number(tmp_path: Path) -> None:
 
 
 def test_a_run_that_nobody_waits_for_makes_none(tmp_path: Path) -> None:
-    """Its control is looked at between portions, as between nodes."""
+    """Its control is checked between portions, as between nodes."""
     session = opened(onnx_models.texts_of(), tmp_path)
     control = OrtRunControl()
     control.stop()

@@ -17,7 +17,7 @@ NAMES = {row.onnx: row.name for row in DATATYPES}
 
 @pytest.mark.parametrize("name", ["digits/1", "digits/2"])
 def test_it_agrees_with_onnx(name: str) -> None:
-    """On every value that `onnx` has a shape for."""
+    """It agrees on every value that `onnx` has a shape for."""
     path = MODELS / name / "model.onnx"
     found = infer_types(path)
     inferred = onnx.shape_inference.infer_shapes(onnx.load(path)).graph.value_info
@@ -30,7 +30,7 @@ def test_it_agrees_with_onnx(name: str) -> None:
 
 
 def test_weights_in_other_files_are_found(tmp_path: Path) -> None:
-    """Beside the model."""
+    """The weights are next to the model."""
     path = tmp_path / "model.onnx"
     onnx.save(onnx_models.mlp(), path, save_as_external_data=True, size_threshold=0)
     assert len(infer_types(path)) > 1
@@ -39,7 +39,7 @@ def test_weights_in_other_files_are_found(tmp_path: Path) -> None:
 def test_what_does_not_open_or_is_large_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Instead of an error: the model serves without."""
+    """There is no error: the model serves without types."""
     path = tmp_path / "model.onnx"
     for content in (b"", b"no model", b"\xff" * 50):
         path.write_bytes(content)

@@ -105,7 +105,7 @@ def test_every_setting_is_described_in_one_sentence() -> None:
 
 
 def test_environment_is_read_when_settings_are_made(environment: pytest.MonkeyPatch) -> None:
-    """Not at import, and not later."""
+    """It is not read at import, and not later."""
     settings = Settings()
     environment.setenv("COHORT_PORT", "9000")
     assert settings.port == 8000
@@ -113,7 +113,7 @@ def test_environment_is_read_when_settings_are_made(environment: pytest.MonkeyPa
 
 
 def test_option_beats_the_environment(environment: pytest.MonkeyPatch) -> None:
-    """What stands on the command line was meant for this start."""
+    """A value on the command line was meant for this start."""
     environment.setenv("COHORT_PORT", "9000")
     assert read_settings({"port": "9001"}).port == 9001
 
@@ -128,7 +128,7 @@ def test_empty_variable_is_unset(environment: pytest.MonkeyPatch) -> None:
 
 
 def test_settings_do_not_change() -> None:
-    """Whoever holds them may rely on them."""
+    """Their holders may rely on them."""
     with pytest.raises(ValidationError):
         setattr(Settings(), "port", 1)  # noqa: B010 - mypy would refuse the plain way
 
@@ -159,7 +159,7 @@ def test_models_may_be_remote(environment: pytest.MonkeyPatch, tmp_path: Path) -
 def test_address_that_is_none_is_refused(
     environment: pytest.MonkeyPatch, address: str, problem: str
 ) -> None:
-    """And one with a secret in it, which would come into logs; the message does not repeat it."""
+    """One with a secret in it is also refused, since it would be logged; the error hides it."""
     with pytest.raises(SettingsInvalid) as error:
         read_settings({"models": address})
     assert problem in str(error.value)
@@ -167,7 +167,7 @@ def test_address_that_is_none_is_refused(
 
 
 def test_rollouts_lie_beside_the_models(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Wherever those are, unless somebody says otherwise."""
+    """They are next to the models by default."""
     assert Settings(models=tmp_path / "models").rollouts == tmp_path / "rollouts.yaml"
     assert Settings().rollouts == Path.cwd() / "rollouts.yaml"
     environment.setenv("COHORT_ROLLOUTS", "other.yaml")
@@ -176,7 +176,7 @@ def test_rollouts_lie_beside_the_models(environment: pytest.MonkeyPatch, tmp_pat
 
 @pytest.mark.skipif(sys.platform in {"win32", "darwin"}, reason="these have folders of their own")
 def test_state_and_cache_are_the_users(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As the XDG base directories say; a relative one is ignored, and a user may have no home."""
+    """They follow the XDG directories; a relative one is ignored, and a home is not required."""
     environment.setenv("XDG_STATE_HOME", str(tmp_path / "s"))
     environment.setenv("XDG_CACHE_HOME", "relative")
     environment.setenv("HOME", str(tmp_path / "home"))
@@ -191,7 +191,7 @@ def test_state_and_cache_are_the_users(environment: pytest.MonkeyPatch, tmp_path
 
 
 def test_log_is_for_people_on_a_terminal(environment: pytest.MonkeyPatch) -> None:
-    """And for machines elsewhere; one may say so either way."""
+    """It is JSON elsewhere; the setting overrides both."""
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
@@ -205,14 +205,14 @@ def test_log_is_for_people_on_a_terminal(environment: pytest.MonkeyPatch) -> Non
 
 
 def test_hosts_are_separated_by_commas(environment: pytest.MonkeyPatch) -> None:
-    """On the command line and in the environment, in any case."""
+    """This holds on the command line and in the environment, in any case."""
     environment.setenv("COHORT_HOSTS", "A.example, b.example:80,[::1]")
     assert Settings().hosts == ("a.example", "b.example:80", "[::1]")
     assert read_settings({"hosts": "c"}).hosts == ("c",)
 
 
 def test_origins_are_taken_as_browsers_send_them(environment: pytest.MonkeyPatch) -> None:
-    """In lower case, and without the port that a scheme has anyway."""
+    """They are in lower case, and without the scheme's default port."""
     environment.setenv("COHORT_CORS_ORIGINS", "https://A.example:443, http://b.example:80")
     assert Settings().cors_origins == ("https://a.example", "http://b.example")
     kept = "https://a.example:80,http://[::1]:5173,capacitor://localhost"
@@ -230,7 +230,7 @@ def test_token_is_kept_out_of_sight() -> None:
 
 
 def test_all_wrong_settings_are_told_in_one_sentence_each() -> None:
-    """By variable, without pydantic's own words."""
+    """Each sentence has the variable, without pydantic's own words."""
     with pytest.raises(SettingsInvalid) as caught:
         read_settings({"port": "eighty", "grpc_port": "-1", "watch_seconds": "nan", "models": 3})
     assert str(caught.value).splitlines() == [
@@ -273,7 +273,7 @@ def test_all_wrong_settings_are_told_in_one_sentence_each() -> None:
     ],
 )
 def test_value_out_of_bounds_is_refused(name: str, value: str, says: str) -> None:
-    """With what it may be."""
+    """The error contains the bounds."""
     assert says in problems(**{name: value})[name]
 
 
@@ -322,7 +322,7 @@ SERVICE = {
     "COHORT_GRPC_SERVICE_HOST": "fd00::7",
     "COHORT_MODELS_PORT": "udp://10.96.12.8:9000",
 }
-"""What Kubernetes sets for the Services `cohort`, `cohort-grpc` and `cohort-models`."""
+"""Variables that Kubernetes sets for the Services `cohort`, `cohort-grpc` and `cohort-models`."""
 
 
 def test_variables_of_a_kubernetes_service_are_no_settings(
@@ -339,7 +339,7 @@ def test_variables_of_a_kubernetes_service_are_no_settings(
 
 
 def test_providers_are_read_as_in_a_config(environment: pytest.MonkeyPatch) -> None:
-    """By their short names, or what else a config takes; a mistake has a suggestion."""
+    """Short names and the config's other forms work; a mistake has a suggestion."""
     environment.setenv("COHORT_PROVIDERS", "trt, CUDAExecutionProvider,cpu")
     assert Settings().providers == ("tensorrt", "cuda", "cpu")
     assert problems(providers="gpu,cpu") == {
@@ -349,7 +349,7 @@ def test_providers_are_read_as_in_a_config(environment: pytest.MonkeyPatch) -> N
 
 
 def test_workers_are_a_number_or_one_for_each_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where this is not Linux, `auto` is one; more are refused there."""
+    """On systems other than Linux `auto` is one; more are refused there."""
     monkeypatch.setattr("cohort.settings.values.cores", lambda: 6)
     assert read_settings({"workers": "3"}).workers == 3
     assert read_settings({"workers": " Auto "}).workers == 6

@@ -10,19 +10,19 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from cohort.system.job_child import tell
+from cohort.system.job_child import report
 
 _done = 0
 
 
 def echo(value: object) -> object:
-    """Answer with what is given, print, and tell how often it was called here."""
+    """Return the argument, print, and report how often the function was called in this process."""
     global _done  # noqa: PLW0603 - it is of the process
     _done += 1
     sys.stdout.write('{"answer": "printed"}\n')
     os.write(1, b"written\n")
     sys.stderr.write("complained\n")
-    tell(_done)
+    report(_done)
     return value
 
 
@@ -93,27 +93,27 @@ def take(megabytes: int) -> int:
 
 
 def spin() -> None:
-    """Use the CPU for ever."""
+    """Use the CPU indefinitely."""
     while True:
         pass
 
 
 def babble() -> None:
-    """Print for ever."""
+    """Print indefinitely."""
     while True:
         os.write(2, b"x" * (1 << 16))
 
 
 def wait(file: str, holds_lock: bool) -> None:
-    """Write the ids of this process and of one that it started to a file, tell, and wait."""
+    """Write the ids of this process and of a child process to a file, report, and wait."""
     started = subprocess.Popen(["sleep", "3600"])
     Path(file).write_text(f"{os.getpid()} {started.pid} ")
-    tell(0.1)
+    report(0.1)
     (ctypes.PyDLL if holds_lock else ctypes.CDLL)(None).pause()
 
 
 def start_apart(file: str) -> None:
-    """Start a process in a session of its own, write its id to a file, and wait."""
+    """Start a process in a separate session, write its id to a file, and wait."""
     started = subprocess.Popen(["sleep", "3600"], start_new_session=True)
     Path(file).write_text(f"{started.pid} ")
     signal.pause()

@@ -23,7 +23,7 @@ NUMBERS = st.sampled_from(
 
 @st.composite
 def texts(draw: st.DrawFn) -> Any:
-    """An array of texts and bytes."""
+    """Return an array of texts and bytes."""
     elements = draw(st.lists(st.text() | st.binary(), max_size=8))
     array = np.empty(len(elements), np.object_)
     array[:] = elements
@@ -40,7 +40,7 @@ def file() -> Iterator[ArrayFile]:
 
 @given(st.dictionaries(st.text(), NUMBERS | texts(), max_size=4))
 def test_what_is_written_is_read(file: ArrayFile, arrays: dict[str, Any]) -> None:
-    """Every datatype and shape, texts and bytes each as what they were; by the other side, too."""
+    """Every datatype and shape survives, texts and bytes included, also in the other process."""
     places: list[Any] = [list(place) for place in file.write(arrays)]
     other = ArrayFile(file.path)
     try:
@@ -78,7 +78,7 @@ def test_any_places_at_all_are_arrays_or_refused(file: ArrayFile, places: Any, d
 
 
 def test_more_than_is_allowed_is_refused(file: ArrayFile) -> None:
-    """By the sum of all arrays."""
+    """The sum of all arrays counts."""
     places = file.write({"a": np.zeros(60, np.uint8), "b": np.zeros(60, np.uint8)})
     wanted = [[*one[:2], list(one[2]), *one[3:]] for one in places]
     assert len(file.read(wanted, 120)) == 2

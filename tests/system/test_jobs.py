@@ -28,12 +28,12 @@ ENOUGH = JobLimits(seconds=PATIENCE)
 
 
 def done(name: str, limits: JobLimits | None = None, **arguments: object) -> object:
-    """What a job of these answers."""
+    """Return the answer of a job of `some_jobs`."""
     return run_job(f"{JOBS}:{name}", arguments, limits=limits or JobLimits())
 
 
 def runs(pid: int) -> bool:
-    """Whether a process is there and not only waits to be looked at."""
+    """Return True if a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
@@ -41,17 +41,17 @@ def runs(pid: int) -> bool:
 
 
 def ids_in(file: Path) -> list[int]:
-    """The ids of processes that a job wrote, once they are there."""
+    """Return the ids of processes that a job wrote, once they are there."""
     wait_until(lambda: file.exists() and file.read_text().endswith(" "))
     return [int(one) for one in file.read_text().split()]
 
 
 def test_a_process_does_several_jobs() -> None:
-    """What they tell comes first; what they print is kept apart from their answers."""
+    """Reports come first; printed text is kept separate from answers."""
     told: list[object] = []
     with JobProcess("test") as process:
         for value in ({"a": [1, None, "ü"]}, 2.5):
-            assert process.do(f"{JOBS}:echo", {"value": value}, told=told.append) == value
+            assert process.do(f"{JOBS}:echo", {"value": value}, on_message=told.append) == value
             printed = process.printed
             assert sorted(printed.split("\n")) == sorted(
                 ["", '{"answer": "printed"}', "complained", "written"]
@@ -60,7 +60,7 @@ def test_a_process_does_several_jobs() -> None:
 
 
 def test_answers_arguments_and_what_is_printed_may_be_long() -> None:
-    """None of them waits for another; the end of what was printed is kept."""
+    """No stream waits for another; the end of the printed text is kept."""
     with JobProcess("test") as process:
         answer = process.do(f"{JOBS}:long", {"length": 20_000_000})
         assert len(answer) == 20_000_000
@@ -80,7 +80,7 @@ def test_answer_that_is_too_long_is_a_failure() -> None:
 
 
 def test_a_job_gets_no_answer_of_another() -> None:
-    """Neither of a process that it forked, which ends, nor what it wrote itself."""
+    """Answers of a forked process, or written by the job itself, do not count."""
     with JobProcess("test") as process:
         for value in range(3):
             given = process.do(f"{JOBS}:come_back_twice", {"value": value}, limits=ENOUGH)
@@ -90,7 +90,7 @@ def test_a_job_gets_no_answer_of_another() -> None:
 
 
 def test_what_else_is_printed_to_the_pipe_is_no_answer(tmp_path: Path) -> None:
-    """As a Python may do that prints when it starts, also without an end of line."""
+    """Python may print at its start, even without an end of line."""
     (tmp_path / "sitecustomize.py").write_text(
         'import os\nos.write(1, b\'[]\\n\\xff\\n{"answer\\n{"else": 1}\\n{"answer": 1\')\n'
     )
@@ -105,7 +105,7 @@ def test_a_job_has_no_standard_input() -> None:
 
 
 def test_exception_is_told_with_its_classes() -> None:
-    """And the next job is done by the same process."""
+    """The same process does the next job."""
     with JobProcess("test") as process:
         with pytest.raises(JobRaised, match="no such\nthing") as raised:
             process.do(f"{JOBS}:fail", {"kind": "value"})
@@ -125,7 +125,7 @@ def test_exception_is_told_with_its_classes() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_crash_is_told_with_its_signal(number: signal.Signals) -> None:
-    """And with the end of what was printed."""
+    """The error includes the end of the printed text."""
     with pytest.raises(JobCrashed, match=f"the process was ended by {number.name}") as raised:
         done("end_by", number=number)
     assert raised.value.signal == number
@@ -133,7 +133,7 @@ def test_crash_is_told_with_its_signal(number: signal.Signals) -> None:
 
 
 def test_exit_is_told_with_its_status() -> None:
-    """One that passes a signal on, as uv does, is told as that signal."""
+    """A process that passes a signal on, as uv does, is reported with that signal."""
     for status, number in ((3, None), (139, signal.SIGSEGV)):
         said = "status 3" if number is None else "SIGSEGV"
         with pytest.raises(JobCrashed, match=said) as raised:
@@ -142,20 +142,20 @@ def test_exit_is_told_with_its_status() -> None:
 
 
 def test_process_that_closes_its_pipes_has_crashed() -> None:
-    """Though it goes on."""
+    """The process itself continues."""
     with pytest.raises(JobCrashed, match="SIGKILL"):
         done("close_answers")
 
 
 def test_process_that_cannot_be_started_is_an_os_error(tmp_path: Path) -> None:
-    """As for any other command."""
+    """Any other command raises it as well."""
     with pytest.raises(FileNotFoundError):
         run_job(f"{JOBS}:read", {}, python=[str(tmp_path / "python")])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux limits what a process takes")
 def test_memory_is_limited() -> None:
-    """Besides what the process has; a job that takes less is done."""
+    """The limit is on top of the process's own memory; a job that takes less is done."""
     limits = JobLimits(memory=64 << 20)
     assert done("take", limits, megabytes=8) == 8 << 20
     with pytest.raises(JobOutOfMemory):
@@ -163,7 +163,7 @@ def test_memory_is_limited() -> None:
 
 
 def test_cpu_time_is_limited() -> None:
-    """By the system."""
+    """The system limits it."""
     with pytest.raises(JobTimedOut, match="SIGXCPU"):
         done("spin", JobLimits(cpu_seconds=1))
 
@@ -174,18 +174,18 @@ def test_time_is_limited(tmp_path: Path) -> None:
     arguments = {"file": str(file), "holds_lock": True}
     limits = JobLimits(seconds=PATIENCE)
     with JobProcess("test") as process, pytest.raises(JobTimedOut):
-        process.do(f"{JOBS}:wait", arguments, limits=limits, told=process.allow)
+        process.do(f"{JOBS}:wait", arguments, limits=limits, on_message=process.allow)
     wait_until(lambda: not any(map(runs, ids_in(file))))
 
 
 def test_time_is_limited_for_a_job_that_prints_without_end() -> None:
-    """The parent does not read for ever."""
+    """The parent does not read indefinitely."""
     with pytest.raises(JobTimedOut):
         done("babble", JobLimits(seconds=0.5))
 
 
 def test_a_confined_process_writes_nothing_and_gives_way(tmp_path: Path) -> None:
-    """It may look at what somebody else wrote."""
+    """It may read files that others wrote."""
     for confined in (True, False):
         limits = JobLimits(confined=confined, nice=7)
         answer = run_job(f"{JOBS}:niceness", {}, cwd=tmp_path, limits=limits)
@@ -193,14 +193,14 @@ def test_a_confined_process_writes_nothing_and_gives_way(tmp_path: Path) -> None
 
 
 def test_what_a_job_started_ends_with_it(tmp_path: Path) -> None:
-    """Though it holds the pipes when the process has crashed."""
+    """It ends even if it holds the pipes after a crash."""
     with pytest.raises(JobCrashed, match="SIGSEGV"):
         done("crash_beside", file=str(tmp_path / "ids"))
     wait_until(lambda: not any(map(runs, ids_in(tmp_path / "ids"))))
 
 
 def test_a_job_can_be_cancelled(tmp_path: Path) -> None:
-    """From another thread, with all that it started."""
+    """Another thread can cancel it, with all its processes."""
     file = tmp_path / "ids"
     with JobProcess("test") as process, ThreadPoolExecutor(1) as pool:
         arguments = {"file": str(file), "holds_lock": False}
@@ -217,12 +217,12 @@ def test_a_job_can_be_cancelled(tmp_path: Path) -> None:
 def test_what_the_caller_does_with_what_is_told_may_end_the_job() -> None:
     """The process does not outlive it."""
     with pytest.raises(ZeroDivisionError), JobProcess("test") as process:
-        process.do(f"{JOBS}:echo", {"value": 1}, told=lambda told: told / 0)
+        process.do(f"{JOBS}:echo", {"value": 1}, on_message=lambda message: message / 0)
 
 
 @pytest.mark.parametrize("holds_lock", [False, True])
 def test_a_job_ends_with_the_process_that_wants_it(tmp_path: Path, holds_lock: bool) -> None:
-    """However that ends, and whatever the job does; so does what it started."""
+    """It and its processes end however the parent ends, and whatever the job does."""
     file = tmp_path / "ids"
     code = (
         "import sys\nfrom cohort.system.jobs import run_job\n"
@@ -237,7 +237,7 @@ def test_a_job_ends_with_the_process_that_wants_it(tmp_path: Path, holds_lock: b
 
 
 def test_a_job_knows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the bare environment, of which each variable is named."""
+    """Each variable of its bare environment is named."""
     monkeypatch.setenv("COHORT_ADMIN_TOKEN", "secret")
     monkeypatch.setenv("LC_ALL", "C")
     assert "secret" not in bare_environment().values()

@@ -23,7 +23,7 @@ def sixteen_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def proc(folder: Path, told: str, files: dict[str, str], *, root: str = "/") -> Path:
-    """A /proc that tells of groups, the files of which are in a folder."""
+    """Return a /proc that names groups, the files of which are in a folder."""
     groups = make_files(folder / "my groups", files)
     wanted = {"self/cgroup": told, "self/mountinfo": mountinfo(groups, root)}
     return make_files(folder / "proc", wanted)
@@ -59,7 +59,7 @@ def proc(folder: Path, told: str, files: dict[str, str], *, root: str = "/") -> 
 def test_the_narrowest_quota_counts(
     tmp_path: Path, told: str, files: dict[str, str], limit: float
 ) -> None:
-    """Of the group of the process and all around it, v1 and v2, and its affinity."""
+    """The limits are quotas of the process's groups, v1 and v2, and its affinity."""
     assert cpu_limit(proc(tmp_path, told, files)) == limit
 
 
@@ -86,7 +86,7 @@ def test_the_narrowest_quota_counts(
 def test_the_narrowest_limit_of_memory_counts(
     tmp_path: Path, told: str, files: dict[str, str], limit: int | None
 ) -> None:
-    """As systemd's MemoryMax= writes it, nested or not."""
+    """systemd's MemoryMax= writes such limits, nested or not."""
     expected = machine_memory() if limit is None else limit
     assert available_memory(proc(tmp_path, told, files)) == expected
 
@@ -103,19 +103,19 @@ def test_a_container_may_tell_paths_of_the_host(tmp_path: Path, told: str) -> No
 
 
 def test_a_path_that_is_not_mounted_leaves_what_is(tmp_path: Path) -> None:
-    """As in a container with v1: the path is the host's, and the mount is the container's own."""
+    """In a container with v1 the path is the host's, and the mount is the container's own."""
     files = {"memory/memory.limit_in_bytes": "1000000"}
     assert available_memory(proc(tmp_path, "4:memory:/docker/0f", files)) == 1_000_000
 
 
 def test_without_proc_the_machine_is_what_there_is(tmp_path: Path) -> None:
-    """As on macOS."""
+    """macOS has no /proc."""
     assert cpu_limit(tmp_path) == 16.0
     assert available_memory(tmp_path) == machine_memory()
 
 
 def test_a_limit_of_address_space_counts() -> None:
-    """As `ulimit -v` sets it; tried in another process."""
+    """`ulimit -v` sets it; another process tries it."""
     asked = "from cohort.system.processor import available_memory; print(available_memory())"
     most = 1 << 32
     done = subprocess.run(

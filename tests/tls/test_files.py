@@ -1,4 +1,4 @@
-"""What the files of certificates may hold, and what is said of one that is wrong."""
+"""Files of certificates: valid content, and errors about wrong ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def files(tmp_path: Path) -> TlsFiles:
 
 
 def write(files: TlsFiles, certificate: bytes, key: bytes) -> None:
-    """Write files that are not new, so that nobody waits for the rest of them."""
+    """Write files with an old time, so that they count as complete."""
     files.certificate.write_bytes(certificate)
     files.key.write_bytes(key)
     age(files.certificate)
@@ -46,7 +46,7 @@ def age(path: Path) -> None:
 
 
 def locked(key: bytes) -> bytes:
-    """The same key, with a password."""
+    """Return the same key, with a password."""
     private = serialization.load_pem_private_key(key, None)
     return private.private_bytes(
         serialization.Encoding.PEM,
@@ -56,7 +56,7 @@ def locked(key: bytes) -> bytes:
 
 
 def test_what_is_read_says_until_when_it_is_valid(files: TlsFiles) -> None:
-    """A certificate outside its time is served, and said to be refused."""
+    """A certificate outside its time is served, and reported as refused by clients."""
     tls = load_tls(files)
     authority = PEM_cert_to_DER_cert(CA.cert_pem.bytes().decode())
     for context in (tls.context, tls.grpc):
@@ -104,7 +104,7 @@ Break = Callable[[TlsFiles], object]
     ],
 )
 def test_what_is_wrong_is_named_with_its_file(files: TlsFiles, damage: Break, said: str) -> None:
-    """And nothing of a key stands in the sentence."""
+    """The error contains no part of a key."""
     damage(files)
     with pytest.raises(ConfigProblems) as caught:
         load_tls(files)
@@ -131,7 +131,7 @@ def test_files_that_stay_the_same_are_read_once(files: TlsFiles) -> None:
 
 
 def test_a_pair_that_does_not_fit_changes_nothing_until_it_does(files: TlsFiles) -> None:
-    """As when one file is replaced a moment before the other."""
+    """One file may be replaced a moment before the other."""
     watcher = TlsWatcher(files)
     first = watcher.current
     certificate, key = issue(CA, NAME)

@@ -1,4 +1,4 @@
-"""A class of Python around a model, over every API, and what it may do to nobody else."""
+"""A class of Python around a model, over every API, and its isolation from others."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_what_is_sent_and_answered_is_the_class_own(server: Cohort) -> None:
 
 
 def test_inputs_of_the_model_are_what_the_class_gets(server: Cohort) -> None:
-    """By name, and alone without one; over V2 JSON and gRPC, too."""
+    """The class gets them by name, or one without a name; also over V2 JSON and gRPC."""
     twice = scores(np.array(ROWS, np.float32) * 2)
     named = ask(server, "doubled", {"inputs": {"x": ROWS}}).json()["outputs"]["y"]
     alone = ask(server, "doubled", {"input": ROWS}).json()["prediction"]
@@ -206,14 +206,14 @@ def test_inputs_of_the_model_are_what_the_class_gets(server: Cohort) -> None:
 
 
 def test_a_value_error_of_before_is_the_callers_own(server: Cohort) -> None:
-    """Status 400 with its text."""
+    """The status is 400 with its text."""
     answer = words(server, "one two")
     assert answer.status_code == 400
     assert answer.json()["error"] == "send four numbers, as '1 2 3 4'"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("nonsense", "before gave int"), ("wrong", "takes shape")]
+    ("text", "said"), [("nonsense", "before gave int"), ("wrong", "must have shape")]
 )
 def test_nonsense_is_the_models_failure(server: Cohort, text: str, said: str) -> None:
     """Status 500, which names the stage and what it gave."""
@@ -224,7 +224,7 @@ def test_nonsense_is_the_models_failure(server: Cohort, text: str, said: str) ->
 
 
 def test_another_answer_than_was_learned_is_refused(server: Cohort) -> None:
-    """The class is told to declare what it gives."""
+    """The error asks to declare the outputs of the class."""
     answer = ask(server, "odd", {"inputs": {"x": ROWS}})
     assert answer.status_code == 500
     assert "declare" in answer.json()["error"]
@@ -232,7 +232,7 @@ def test_another_answer_than_was_learned_is_refused(server: Cohort) -> None:
 
 @pytest.mark.parametrize("text", ["crash", "loop", "leak"])
 def test_its_end_is_its_own(server: Cohort, text: str) -> None:
-    """The caller gets a 5xx that says so; others get their answers meanwhile and afterwards."""
+    """The caller gets a 5xx that names the transform; others get their answers all the time."""
     with ThreadPoolExecutor(1) as pool:
         ending = pool.submit(words, server, text)
         for _ in range(20):
@@ -253,7 +253,7 @@ def test_answers_are_each_callers_own(server: Cohort) -> None:
 
 
 def test_after_gets_one_request_at_a_time(server: Cohort) -> None:
-    """Without `before`, too, where callers could share what runs on the event loop."""
+    """This holds without `before` as well, if callers could share runs on the event loop."""
     ask(server, "counted", {"inputs": {"x": ROWS[:1]}})
 
     def rows(_: int) -> set[int]:
@@ -279,7 +279,7 @@ def test_a_slow_after_does_not_hold_the_server_up(server: Cohort) -> None:
 
 
 def test_rows_of_a_pipeline_go_through_it_one_by_one(server: Cohort) -> None:
-    """What a class does with other rows of a request changes no row's answer."""
+    """The class's use of other rows of a request changes no row's answer."""
     rows = [*ROWS, [-1.0, -2.0, -3.0, -4.0], [0.1, 0.2, 0.1, 0.2]]
     wait_until(lambda: ask(server, "pipeline", {"inputs": {"x": rows}}).status_code == 200)
     together = ask(server, "pipeline", {"inputs": {"x": rows}}).json()["outputs"]["y"]
@@ -290,7 +290,7 @@ def test_rows_of_a_pipeline_go_through_it_one_by_one(server: Cohort) -> None:
 
 
 def test_callers_who_wait_less_do_not_end_it(server: Cohort) -> None:
-    """They get 504; the process, which others wait for, goes on."""
+    """They get 504; the process, which others wait for, continues."""
 
     def process() -> int:
         (number,) = ask(server, "slow", {"inputs": {"seconds": [0.0]}}).json()["outputs"]["process"]
@@ -321,7 +321,7 @@ def test_no_file_is_left_when_the_server_is_killed(server: Cohort) -> None:
 
 
 def test_what_a_value_error_says_can_be_sent(server: Cohort) -> None:
-    """Without what UTF-8 does not have, and not at any length."""
+    """Its text is made valid UTF-8, and its length is limited."""
     answer = ask(server, "saying", {"inputs": {"text": ["surrogate"]}})
     assert (answer.status_code, answer.json()["error"]) == (400, "a?")
     answer = ask(server, "saying", {"inputs": {"text": ["long"]}})
@@ -330,7 +330,7 @@ def test_what_a_value_error_says_can_be_sent(server: Cohort) -> None:
 
 
 def test_arrays_that_are_no_tensors_are_the_models_failure(server: Cohort) -> None:
-    """Not the caller's, though `before` gave them."""
+    """The failure is not the caller's, though `before` made the arrays."""
     answer = ask(server, "saying", {"inputs": {"text": ["datatype"]}})
     assert answer.status_code == 500
     assert "before" in answer.json()["error"]
@@ -409,7 +409,7 @@ def test_a_module_that_is_edited_is_read_again(tmp_path: Path) -> None:
 
 
 def test_its_process_ends_with_the_server(tmp_path: Path) -> None:
-    """Also where the server is killed."""
+    """It ends even if the server is killed."""
     folder = tmp_path / "models/words"
     onnx_models.save(onnx_models.mlp(), folder / "1/model.onnx")
     pid = tmp_path / "pid"

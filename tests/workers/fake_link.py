@@ -15,8 +15,8 @@ READY, NOT = Readiness(True), Readiness(False, "own")
 class FakeLink(Link):
     """Stands for a link.
 
-    answers: What is answered, by what is asked; default: nobody answers.
-    asked: What was asked: the question, what was said in it, and whom.
+    answers: Answers by question; default: no worker answers.
+    asked: Asked questions: the question, its content, and its recipients.
     """
 
     def __init__(self, **answers: WorkerAnswers) -> None:
@@ -31,18 +31,18 @@ class FakeLink(Link):
 
 
 def answer(pid: int, body: bytes = b"", **said: Any) -> WorkerAnswer:
-    """What a worker answers."""
+    """Return the answer of a worker."""
     return WorkerAnswer(pid, {**said, "pid": pid}, body)
 
 
 def worker(pid: int, **more: Any) -> dict[str, Any]:
-    """A worker as its parent tells of it, in the place of the same number."""
+    """Return a worker as its parent describes it, with its pid as its place."""
     told = {"pid": pid, "place": pid, "retiring": False, "ready": True, "reason": "no"}
-    return {**told, "live": True, "ailment": "", "settled": True, **more}
+    return {**told, "live": True, "live_reason": "", "settled": True, **more}
 
 
 def siblings_of(link: Link, *workers: Mapping[str, Any], judge: int = 1) -> Siblings:
-    """The others of the worker that is process 1 and in place 1."""
+    """Return the others of the worker that is process 1 and in place 1."""
     siblings = Siblings(1, pid=1)
     siblings.connect(link)
     siblings.take_picture({"workers": workers, "judge": judge})

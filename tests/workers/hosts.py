@@ -18,20 +18,20 @@ LISTENING = "0A"
 
 
 def workers_of(server: Cohort) -> list[int]:
-    """The processes that serve."""
+    """Return the processes that serve."""
     pid = server.process.pid
     return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def ready_workers(server: Cohort) -> list[int]:
-    """The processes that serve and are ready, as any of them says; empty where none answers."""
+    """Return the processes that are ready, as reported by one of them; [] without an answer."""
     with suppress(Exception):
         found = server.get("/health").json()
         if found["ready"]:
             others = {one["pid"] for one in found["workers"] if one["ready"]}
             alive = set(workers_of(server))
             if others < alive and len(others) == len(alive) - 1:
-                # Their parent has heard of it, too, and gives them connections.
+                # Their parent also knows, and gives them connections.
                 told = Scrape(server.url).value("server_workers_ready")
                 return sorted(alive) if told == len(alive) else []
     return []
@@ -39,7 +39,7 @@ def ready_workers(server: Cohort) -> list[int]:
 
 @contextmanager
 def host(folder: Path, count: int, models: Path = MODELS, **settings: Any) -> Iterator[Cohort]:
-    """A server of `count` workers, all of them ready."""
+    """Yield a server of `count` workers, all of them ready."""
     with cohort(models, folder, workers=count, **settings) as server:
         if count > 1:
             wait_for_all(server, count)
@@ -47,7 +47,7 @@ def host(folder: Path, count: int, models: Path = MODELS, **settings: Any) -> It
 
 
 def wait_for_all(server: Cohort, count: int, without: frozenset[int] = frozenset()) -> list[int]:
-    """Wait until there are `count` ready workers, none of those `without`; give their processes."""
+    """Wait for `count` ready workers, not one of them in `without`; return their processes."""
 
     def all_ready() -> list[int]:
         found = ready_workers(server)
@@ -60,7 +60,7 @@ def wait_for_all(server: Cohort, count: int, without: frozenset[int] = frozenset
 
 
 def connections_of(pid: int, port: int) -> int:
-    """How many connections to `port` a process has, until it has closed its end itself."""
+    """Count the connections to `port` of a process, until it has closed its end itself."""
     ends = {
         fields[9]
         for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
@@ -75,7 +75,7 @@ def connections_of(pid: int, port: int) -> int:
 
 
 def port_of(server: Cohort) -> int:
-    """The port for HTTP."""
+    """Return the port for HTTP."""
     return int(urlsplit(server.url).port or 0)
 
 
@@ -129,7 +129,7 @@ class Caller:
 async def calling(
     server: Cohort, request: bytes | Iterator[bytes], count: int
 ) -> AsyncIterator[list[Caller]]:
-    """So many callers, connected, that send one request again and again, or one after the other."""
+    """Connect a number of callers that send one request again and again, or one after the other."""
     requests = repeat(request) if isinstance(request, bytes) else request
     callers = [Caller(server, requests) for _ in range(count)]
     await asyncio.gather(*(one.connect() for one in callers))

@@ -15,13 +15,13 @@ from tests.workers.hosts import host
 
 
 def next_descriptor(server: Cohort) -> int:
-    """The one that the parent would get."""
+    """Return the one that the parent would get."""
     used = {int(one.name) for one in Path(f"/proc/{server.process.pid}/fd").iterdir()}
     return next(number for number in count() if number not in used)
 
 
 def switches(server: Cohort) -> int:
-    """How often the parent waited, so far."""
+    """Return how often the parent has waited."""
     status = Path(f"/proc/{server.process.pid}/status").read_text()
     return int(status.split("voluntary_ctxt_switches:")[1].split()[0])
 
@@ -33,7 +33,7 @@ def ticks(server: Cohort) -> int:
 
 
 def test_a_parent_without_a_descriptor_waits_for_one(tmp_path: Path) -> None:
-    """It says so once, asks again in a while, and takes who waited when it can."""
+    """It logs that once, retries after a while, and accepts the waiting connections when it can."""
     with host(tmp_path, 2) as server:
         pid = server.process.pid
         soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)

@@ -1,4 +1,4 @@
-"""What a worker answers to the questions of another one's control plane."""
+"""A worker's answers to the questions of another one's control plane."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Worker(Link):
         return WorkerAnswers((answer,), more=(b"",))
 
     def rolled_back(self) -> list[str]:
-        """The variants that are."""
+        """Return the variants that are."""
         variants = self.rollouts.live["m"].rollout.variants
         return [name for name, variant in variants.items() if variant.rolled_back]
 
@@ -68,14 +68,14 @@ def plane(workers: tuple[Worker, Worker]) -> HostPlane:
 async def test_what_is_read_is_that_of_both(
     workers: tuple[Worker, Worker], plane: HostPlane
 ) -> None:
-    """States, problems and metrics."""
+    """States, problems and metrics of both are returned."""
     _, other = workers
     entries = [make_entry(1, ControlledEngine()), make_entry(2, reason="no memory")]
     other.registry.catalog = make_registry({"m": entries}).catalog
     health = await health_of(plane)
     assert health["models"] == {"m": {"1": "READY", "2": "UNAVAILABLE"}}
     assert health["problems"] == ["worker 2: m/2: failed: no memory"]
-    model = await plane.model(plane.seen_by(None), "m")
+    model = await plane.model(plane.limited_to(None), "m")
     assert model["versions"][1]["reason"] == "worker 2: no memory"
     other.metrics.version("m", "1").request("", "OK", 0.1)
     blocks, _ = await plane.metrics_text("")
@@ -87,7 +87,7 @@ async def test_what_is_read_is_that_of_both(
 async def test_the_live_view_has_the_requests_of_both(
     workers: tuple[Worker, Worker], plane: HostPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Since somebody looked."""
+    """The view starts with the first viewer."""
     monkeypatch.setattr(live, "SAMPLE_SECONDS", 0.01)
     watched = plane.live.watch(bool)
     assert await anext(watched) == []
@@ -95,14 +95,14 @@ async def test_the_live_view_has_the_requests_of_both(
         worker.metrics.version("m", "1").request("", "OK", 0.1)
     (sample,) = await anext(watched)
     await watched.aclose()
-    (version,) = json.loads(sample.seen_by(None))["versions"]
+    (version,) = json.loads(sample.limited_to(None))["versions"]
     assert (version["model"], version["version"], version["codes"]) == ("m", "1", {"OK": 2})
 
 
 async def test_what_an_operator_does_is_done_by_both(
     workers: tuple[Worker, Worker], plane: HostPlane
 ) -> None:
-    """When the answer comes, it is over in both."""
+    """Both have done it when the answer comes."""
     await plane.roll_back("m", "new")
     assert [worker.rolled_back() for worker in workers] == [["new"], ["new"]]
     await plane.clear("m", "new")
@@ -115,7 +115,7 @@ async def test_what_an_operator_does_is_done_by_both(
 async def test_who_judges_tells_the_other_what_was_decided(
     workers: tuple[Worker, Worker],
 ) -> None:
-    """As it collects the evidence, also where the state folder cannot tell."""
+    """It does so as it collects the evidence, even if the state folder is not available."""
     one, other = workers
     one.rollouts.roll_back("m", "new")
     judging = Judging(siblings_of(other, judge=1), one.rollouts, one.watcher)
@@ -124,7 +124,7 @@ async def test_who_judges_tells_the_other_what_was_decided(
 
 
 async def test_who_does_not_judge_asks_nothing(workers: tuple[Worker, Worker]) -> None:
-    """It follows what it is told."""
+    """It only follows decisions."""
     one, other = workers
     one.rollouts.roll_back("m", "new")
     judging = Judging(siblings_of(other, judge=2), one.rollouts, one.watcher)

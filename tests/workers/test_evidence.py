@@ -1,4 +1,4 @@
-"""Rollouts of a host of several workers: one judge, by what all of them have seen."""
+"""Rollouts of a host of several workers: one judge, with the evidence of all."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def of_all() -> Iterator[bytes]:
 
 
 def of(folder: Path, **settings: Any) -> dict[str, Any]:
-    """The settings of a host with the rollouts of `folder`."""
+    """Return the settings of a host with the rollouts of `folder`."""
     return {"rollouts": folder / "rollouts.yaml", "admin_token": "secret", **settings}
 
 
@@ -56,7 +56,10 @@ async def test_evidence_of_all_workers_is_added_up(tmp_path: Path) -> None:
 
 
 async def test_a_bad_version_is_rolled_back_in_all_workers_at_once(tmp_path: Path) -> None:
-    """By one decision: counted, told and recorded once. An operator's clear holds in all, too."""
+    """One decision does it, which is counted, reported and recorded once.
+
+    An operator's clear also holds in all.
+    """
     copy_digits(tmp_path / "models")
     save_broken(tmp_path / "models", "raises")
     write(tmp_path, THIRD + STICKY + ", guard: {max_error_rate_increase: 0.01}")

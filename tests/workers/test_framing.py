@@ -12,7 +12,7 @@ heads = st.dictionaries(st.text(), st.integers() | st.text() | st.lists(st.boole
 
 @given(st.lists(st.tuples(heads, st.binary())), st.integers(1, 50))
 def test_messages_arrive_as_they_were_sent(sent: list[Message], size: int) -> None:
-    """However the bytes are cut on their way."""
+    """The bytes may be cut anywhere on their way."""
     data = b"".join(pack_message(head, body) for head, body in sent)
     unpacker = Unpacker()
     read: list[Message] = []
@@ -23,5 +23,5 @@ def test_messages_arrive_as_they_were_sent(sent: list[Message], size: int) -> No
 
 @given(st.lists(st.binary()))
 def test_bodies_are_cut_as_they_were_joined(bodies: list[bytes]) -> None:
-    """Empty ones, too."""
+    """This includes empty ones."""
     assert split_bodies(*join_bodies(bodies)) == bodies

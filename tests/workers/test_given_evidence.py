@@ -20,13 +20,13 @@ m:
 
 
 def live_rollout(version: int = 2) -> LiveRollout:
-    """A rollout of which nothing was observed."""
+    """Return a rollout of which nothing was observed."""
     config = parse_rollouts(CONFIG.replace("VERSION", str(version)), "rollouts.yaml")["m"]
     return LiveRollout(config, dict, lambda _: None)
 
 
 def count(live: LiveRollout, outcomes: list[tuple[bool, bool]], *, slot: float = 0.0) -> None:
-    """Count outcomes, each of the baseline or not and bad or not, in slots of their own."""
+    """Count outcomes, each of the baseline or not and bad or not, in separate slots."""
     for number, (baseline, bad) in enumerate(outcomes):
         variant = "stable" if baseline else "canary"
         live.evidence.count_outcome(variant, bad=bad, now=slot + number)
@@ -45,7 +45,7 @@ outcomes = st.lists(st.tuples(st.booleans(), st.booleans()), max_size=60)
 def test_it_weighs_what_it_would_have_where_all_was_counted_in_one_process(
     here: list[tuple[bool, bool]], there: list[tuple[bool, bool]]
 ) -> None:
-    """Units and outcomes alike, once: what was given is gone."""
+    """Units and outcomes are equal, and given once: nothing is given again."""
     judge, other, whole = live_rollout(), live_rollout(), live_rollout()
     count(judge, here)
     count(other, there)

@@ -1,4 +1,4 @@
-"""What all workers have counted since a moment."""
+"""Counts of all workers since a moment."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NOTHING = VersionCounts().rows
 
 
 def counts(ok: int) -> VersionCounts:
-    """Of so many successes."""
+    """Return counts with `ok` successes."""
     return VersionCounts({"OK": ok}, {"": ok})
 
 
@@ -40,7 +40,7 @@ def test_what_came_in_between_is_added_to_what_was_there(
     before: CountsByProcess,
     more: CountsByProcess,
 ) -> None:
-    """Over all processes, those that are new or gone among them; nothing is ever taken away."""
+    """Counts of new and ended processes are included; nothing is ever subtracted."""
     now = {
         process: {
             labels: versions.get(labels, VersionCounts()).plus(
@@ -64,7 +64,7 @@ def test_what_came_in_between_is_added_to_what_was_there(
 
 
 def test_a_worker_that_was_replaced_has_counted_from_nothing() -> None:
-    """What it counted at its end is not taken away from what the new one counts."""
+    """Its last counts are not subtracted from those of the new one."""
     found = at_once(
         changes_of_all(
             {0: {("a", "1"): counts(5)}, 7: {("a", "1"): counts(9)}},
@@ -75,7 +75,7 @@ def test_a_worker_that_was_replaced_has_counted_from_nothing() -> None:
 
 
 async def changes_heard(*heard: Mapping[int, Counts | None]) -> list[dict[str, tuple[int, int]]]:
-    """What came since the first, by model: requests then, and all so far."""
+    """Return the changes since the first answer, by model: requests then, and all so far."""
     link = FakeLink()
     said = iter(heard)
 
@@ -98,7 +98,7 @@ async def changes_heard(*heard: Mapping[int, Counts | None]) -> list[dict[str, t
 
 
 async def test_a_worker_that_was_silent_is_not_counted_anew() -> None:
-    """Neither for once nor from the first look on; a new one has counted from nothing."""
+    """It counts neither once more nor from the first look on; a new one has counted from 0."""
     key = ("a", "1")
     _, *found = await changes_heard(
         {OWN: {key: counts(5)}, 7: {key: counts(100_001)}, 8: None},
@@ -115,7 +115,7 @@ async def test_a_worker_that_was_silent_is_not_counted_anew() -> None:
 
 
 async def test_a_worker_that_fails_to_answer_is_silent() -> None:
-    """What it counted stays in the total."""
+    """Its earlier counts stay in the total."""
     link = FakeLink(live=WorkerAnswers((answer(7, counts=[("a", "1", counts(3).plain())]),)))
 
     async def own() -> Counts:
@@ -128,6 +128,6 @@ async def test_a_worker_that_fails_to_answer_is_silent() -> None:
 
 
 def test_counts_go_through_json() -> None:
-    """As workers tell them to each other."""
+    """Workers send them to each other as JSON."""
     said = orjson.loads(orjson.dumps(counts(3).plain()))
     assert VersionCounts.read(said) == counts(3)

@@ -33,7 +33,7 @@ DONE = WorkerAnswers((answer(2),))
 
 
 def serving(**models: int) -> Registry:
-    """A registry of models with so many versions."""
+    """Return a registry of models, each with a number of versions."""
     return make_registry(
         {
             name: [make_entry(number + 1, ControlledEngine()) for number in range(count)]
@@ -61,8 +61,8 @@ def test_who_may_see_some_models_is_not_told_why_another_worker_is_not_ready() -
     """Its reason may name others. Operators read it."""
     plane = host(FakeLink(), None, worker(2, ready=False, reason="secret: broken"))
     assert plane.readiness() == Readiness(False, "worker 2: secret: broken")
-    assert plane.readiness(plane.seen_by(None)) == plane.readiness()
-    seen = plane.readiness(plane.seen_by(frozenset({"m"})))
+    assert plane.readiness(plane.limited_to(None)) == plane.readiness()
+    seen = plane.readiness(plane.limited_to(frozenset({"m"})))
     assert seen == Readiness(False, "some configured models cannot be served")
 
 
@@ -76,11 +76,11 @@ def test_nor_is_who_asks_a_worker_that_retires() -> None:
     plane.begin_draining()
     assert plane.draining
     assert plane.readiness() == Readiness(False, "worker 2: secret: broken")
-    assert plane.readiness(plane.seen_by(frozenset({"m"}))) == Readiness(False, "draining")
+    assert plane.readiness(plane.limited_to(frozenset({"m"}))) == Readiness(False, "draining")
 
 
 async def test_health_is_that_of_all_workers() -> None:
-    """Whether they are ready, the states, and to who may see all, their problems."""
+    """It has their readiness, the states and, for callers who may see all, their problems."""
     said = {**HEALTH, "problems": ["disk"], "states": {"m": {"1": ["LOADING", ""]}}}
     answers = WorkerAnswers((answer(2, **said), answer(3, error="busy")), silent=(4,))
     plane = host(FakeLink(health=answers), None, worker(2, ready=False, reason="loading"))
@@ -95,14 +95,14 @@ async def test_health_is_that_of_all_workers() -> None:
 
 
 async def test_a_model_is_as_far_as_in_all_workers() -> None:
-    """In the list and by itself; its rollout is as the worker has it that judges."""
+    """This holds in the list and for one model; its rollout is the judging worker's."""
     said = {**HEALTH, "states": {"m": {"1": ["UNAVAILABLE", "no memory"]}}}
     link = FakeLink(
         health=WorkerAnswers((answer(2, **said),)),
         rollouts=WorkerAnswers((answer(2, rollouts={"m": {"told": "by the judge"}}),)),
     )
     plane = host(link, None, worker(2), judge=2)
-    view = plane.seen_by(None)
+    view = plane.limited_to(None)
     for described in ((await plane.models(view))["models"][0], await plane.model(view, "m")):
         first = described["versions"][0]
         assert (first["state"], first["reason"]) == ("UNAVAILABLE", "worker 2: no memory")
@@ -121,7 +121,7 @@ async def test_rollouts_are_this_workers_where_it_judges_or_the_judge_is_silent(
 
 
 async def test_operators_have_all_workers_do_the_same() -> None:
-    """This one first; the others are told what was decided here."""
+    """This one is first; the others get the local decision."""
     link = FakeLink(unload=DONE, load=DONE, decided=DONE, cleared=DONE)
     plane = host(link)
     described = await plane.roll_back("m", "new")
@@ -156,7 +156,7 @@ async def test_a_model_is_loaded_in_all_workers_also_where_one_fails() -> None:
 async def test_the_last_disagreements_are_those_of_all_workers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In turn, so that none hides the others'."""
+    """They alternate, so that no worker hides the others'."""
     others = WorkerAnswers((answer(2, examples=[{"id": "b1"}]), answer(3, error="no shadow")))
     link = FakeLink(examples=others)
     monkeypatch.setattr(Rollouts, "examples", lambda *_: [{"id": "a1"}, {"id": "a2"}])
@@ -166,7 +166,7 @@ async def test_the_last_disagreements_are_those_of_all_workers(
 
 
 async def test_metrics_of_all_workers_are_one_text() -> None:
-    """Added up, with what has ended and what the parent adds."""
+    """They are added up, including those of ended workers and of the parent."""
     text = b"# HELP asked_total Asked.\n# TYPE asked_total counter\nasked_total %d\n"
     link = FakeLink(
         metrics=WorkerAnswers(

@@ -28,7 +28,7 @@ LONG = 3600
 
 
 def answers(server: Cohort, trust: grpc.ChannelCredentials | None = None) -> bool:
-    """Whether a call on a new connection is answered, over TLS where somebody is trusted."""
+    """Return True if a call on a new connection is answered, over TLS if `trust` is given."""
     options = [("grpc.use_local_subchannel_pool", 1)]
     with (
         grpc.insecure_channel(server.grpc, options)
@@ -43,7 +43,7 @@ def answers(server: Cohort, trust: grpc.ChannelCredentials | None = None) -> boo
 
 
 def test_a_worker_that_hangs_keeps_no_share_of_new_connections(tmp_path: Path) -> None:
-    """Of gRPC's: what it was given before that was noticed is lost. Then it is replaced."""
+    """Connections of gRPC that it received before the detection are lost. Then it is replaced."""
     with host(tmp_path, 2, grpc_port=free_port()) as server:
         assert all(answers(server) for _ in range(4))
         hung, other = workers_of(server)
@@ -56,7 +56,7 @@ def test_a_worker_that_hangs_keeps_no_share_of_new_connections(tmp_path: Path) -
 
 
 def test_grpc_speaks_tls_on_connections_that_are_passed(tmp_path: Path) -> None:
-    """As HTTP does, and the stop ends as ever."""
+    """HTTP does as well, and the stop ends as usual."""
     ca = trustme.CA()
     trust = grpc.ssl_channel_credentials(ca.cert_pem.bytes())
     settings: dict[str, Any] = dict(serve_with(ca, tmp_path))
@@ -68,7 +68,7 @@ def test_grpc_speaks_tls_on_connections_that_are_passed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_worker_that_hangs_does_not_hold_the_stop(tmp_path: Path, again: bool) -> None:
-    """The parent kills it when its time is over, and by a second signal at once."""
+    """The parent kills it when its time has ended, or at once after a second signal."""
     with host(tmp_path, 2, drain_seconds=LONG if again else 1) as server:
         hung, other = workers_of(server)
         os.kill(hung, signal.SIGSTOP)
@@ -113,7 +113,7 @@ sys.exit(main())
 
 
 def test_a_worker_that_hangs_before_it_has_started_is_replaced(tmp_path: Path) -> None:
-    """It never gave a sign of life: it has a limit for the first one, too."""
+    """It never gave a sign of life: the first one has a limit as well."""
     met = tmp_path / "met"
     program = [sys.executable, "-c", STOPS_AT_FIRST.format(met=str(met))]
     with cohort(MODELS, tmp_path, workers=2, program=program) as server:
@@ -124,7 +124,7 @@ def test_a_worker_that_hangs_before_it_has_started_is_replaced(tmp_path: Path) -
 
 @pytest.mark.parametrize("what", ["unload", "load"])
 def test_operators_hear_which_worker_hangs(tmp_path: Path, what: str) -> None:
-    """In seconds, though its watchdog is patient; those that answer have done it."""
+    """The answer takes seconds, though its watchdog is patient; the other workers have done it."""
     admin: dict[str, Any] = {"admin_token": "t" * 32}
     with host(tmp_path, 2, watchdog_seconds=LONG, **admin) as server:
         hung, other = workers_of(server)

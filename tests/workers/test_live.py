@@ -13,7 +13,7 @@ ROW = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}
 
 
 def test_a_viewer_sees_what_all_workers_answer(tmp_path: Path) -> None:
-    """Whichever of them its own connection was given to."""
+    """Its own connection may be at any of them."""
     with cohort(MODELS, tmp_path, workers=2) as server:
         with httpx.stream("GET", f"{server.url}/playground/data/live") as response:
             lines = response.iter_lines()

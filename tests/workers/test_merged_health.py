@@ -1,4 +1,4 @@
-"""What several workers say of themselves, as one answer."""
+"""The health of several workers, merged into one answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OWN: dict[str, Any] = {
 
 
 def said(state: str, reason: str = "", **more: Any) -> dict[str, Any]:
-    """How another worker is, with version 1 of m in a state."""
+    """Return the health of another worker, with version 1 of m in a state."""
     return {
         "place": 1,
         "pid": 7,
@@ -29,7 +29,7 @@ def said(state: str, reason: str = "", **more: Any) -> dict[str, Any]:
 
 
 def test_a_version_is_as_far_as_it_is_in_all_workers() -> None:
-    """In the summary and in the list, with the reason; one that rests is loaded on demand."""
+    """The summary and the list have the reason; a version that rests is loaded on demand."""
     models = {
         "models": [{"name": "m", "versions": [{"version": "1", "state": "READY", "reason": ""}]}]
     }
@@ -53,7 +53,7 @@ def test_a_version_is_as_far_as_it_is_in_all_workers() -> None:
 
 
 def test_problems_of_all_are_told_to_who_may_see_them() -> None:
-    """Each once; a worker that says nothing is one."""
+    """Each problem is listed once; a silent worker is a problem."""
     other = said("READY", problems=["known", "new"])
     merged = merge_health(OWN, [other], [9], whole=True)
     assert merged["problems"] == ["known", "worker 1: new", "process 9 does not answer"]

@@ -29,7 +29,7 @@ threshold %d
 
 
 def merged(living: list[str], ended: str = "") -> dict[str, float]:
-    """The samples by name and labels, as a scraper reads them."""
+    """Return the samples by name and labels, as a scraper reads them."""
     writing = merge_metrics(living, ended)
     while True:
         try:
@@ -57,14 +57,14 @@ def test_counts_are_added_and_gauges_mean_what_they_say() -> None:
 
 
 def test_a_version_batches_if_it_does_in_all_processes() -> None:
-    """In one that has not measured it yet, it does not."""
+    """It does not batch in a process that has not measured it yet."""
     text = '# TYPE model_batching gauge\nmodel_batching{{model="m",version="1"}} {}\n'
     assert merged([text.format(1), text.format(0)]) == {"model_batchingm1": 0}
     assert merged([text.format(1), text.format(1)]) == {"model_batchingm1": 1}
 
 
 def test_a_process_that_has_ended_leaves_its_counts() -> None:
-    """And nothing else; those of several are added up."""
+    """It leaves nothing else; those of several are added up."""
     ended = EndedCounts()
     ended.add(TEXT % (5, 1, 0, 9))
     ended.add(TEXT % (6, 1, 0, 9))

@@ -91,7 +91,7 @@ def test_connections_that_were_not_taken_go_to_somebody_else(ends: tuple[Channel
 
 
 def test_the_end_comes_after_the_last_connection(ends: tuple[Channel, Far]) -> None:
-    """Once, also where the parent ends after having said so."""
+    """It comes once, even if the parent exits after sending it."""
     channel, far = ends
     ours, theirs = socket.socketpair()
     with ours, theirs:

@@ -33,7 +33,7 @@ def test_the_first_worker_starts_alone() -> None:
 
 
 def test_a_place_whose_workers_end_stays_empty_for_a_while() -> None:
-    """Longer each time, up to a limit."""
+    """The pause grows each time, up to a limit."""
     assert next_changes([], 1, now=4.9, not_before={0: 5.0}) == []
     assert next_changes([], 1, now=5.0, not_before={0: 5.0}) == [StartWorker(0)]
     assert [retry_seconds(count) for count in range(5)] == [0, 1, 2, 4, 8]
@@ -66,7 +66,7 @@ def test_a_newer_worker_that_is_worse_replaces_nobody() -> None:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_the_oldest_ready_worker_judges(order: int) -> None:
-    """Not one that retires or takes no connections yet; one that is not ready if there is none."""
+    """It must not retire and must take connections. Without a ready worker another one judges."""
     one, two = worker(1, 0, 5), worker(2, 1, 3)
     assert judge_among([one, two][::order]) == 2
     assert judge_among([one, replace(two, retiring=True)][::order]) == 1

@@ -1,4 +1,4 @@
-"""What systemd is told, by a real process on a socket that stands for it."""
+"""Messages to systemd, from a real process to a socket in its place."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MARK, END = "mark", "end"
 
 
 class Notified:
-    """What comes at a socket, taken at once: Linux drops messages while 10 of them wait."""
+    """Messages at a socket, received at once: Linux drops messages while 10 of them wait."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
@@ -51,7 +51,7 @@ class Notified:
         self.wait_for(MARK)
 
     def is_silent(self, seconds: float) -> bool:
-        """Whether nothing comes for so long."""
+        """Return True if no message comes for `seconds`."""
         try:
             self._messages.get(timeout=seconds)
         except queue.Empty:
@@ -77,7 +77,7 @@ def notified(tmp_path: Path) -> Iterator[Notified]:
 def test_systemd_hears_of_the_start_the_life_and_the_stop(
     tmp_path: Path, notified: Notified, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Signs of life come from the event loop: while that stands still there are none."""
+    """Signs of life come from the event loop: while it is blocked there are no signs."""
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
     monkeypatch.setenv("WATCHDOG_USEC", str(int(WATCHDOG * 1e6)))
     (tmp_path / "models").mkdir()
@@ -103,18 +103,18 @@ def test_a_socket_may_be_abstract() -> None:
     name = f"cohort-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(f"\0{name}")
-        Systemd(f"@{name}").tell("READY=1", "STATUS=ready")
+        Systemd(f"@{name}").notify("READY=1", "STATUS=ready")
         assert listener.recv(4096) == b"READY=1\nSTATUS=ready"
 
 
 def test_nobody_has_to_listen(tmp_path: Path) -> None:
-    """What nobody takes is lost: no error, no wait, also with a socket that is full."""
-    Systemd().tell("READY=1")
-    Systemd(str(tmp_path / "none")).tell("READY=1")
+    """Messages without a listener are lost: no error and no wait, even if the socket is full."""
+    Systemd().notify("READY=1")
+    Systemd(str(tmp_path / "none")).notify("READY=1")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(tmp_path / "full"))
         for _ in range(1000):
-            Systemd(str(tmp_path / "full")).tell("WATCHDOG=1")
+            Systemd(str(tmp_path / "full")).notify("WATCHDOG=1")
 
 
 @pytest.mark.parametrize(
@@ -130,5 +130,5 @@ def test_nobody_has_to_listen(tmp_path: Path) -> None:
 def test_the_watchdog_is_what_the_environment_says(
     environment: dict[str, str], seconds: float
 ) -> None:
-    """For this process, or for none."""
+    """The variables are for this process, or they do not count."""
     assert Systemd.of(environment).watchdog_seconds == seconds

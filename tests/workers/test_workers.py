@@ -45,7 +45,7 @@ WATCHDOG = 10.0
 async def test_connections_are_spread_evenly(tmp_path: Path) -> None:
     """64 that are kept alive are shared by three workers, and so are those after some closed.
 
-    Up to a few: the parent hears a moment later that a connection has closed.
+    They differ by a few: the parent learns a moment later that a connection has closed.
     """
     with host(tmp_path, 3) as server:
         port, pids = port_of(server), workers_of(server)
@@ -61,7 +61,7 @@ async def test_connections_are_spread_evenly(tmp_path: Path) -> None:
             gone = callers[:32]
             await asyncio.gather(*(one.close() for one in gone))
             await until(lambda: sum(spread()) == 32)
-            for _ in range(FEW):  # each goes by the parent, which hears of what has closed
+            for _ in range(FEW):  # the parent gives each, and learns of closed ones
                 await asyncio.to_thread(server.get, "/health/live")
             for one in gone:
                 await one.connect()
@@ -102,7 +102,7 @@ async def test_a_worker_that_is_killed_takes_its_own_callers_alone(tmp_path: Pat
 
 @pytest.mark.parametrize("signal_of_death", [signal.SIGFPE, signal.SIGKILL])
 def test_what_a_dying_worker_held_is_never_run_again(tmp_path: Path, signal_of_death: int) -> None:
-    """Its callers' connections close, and the server asks nobody else: a run may be what killed it.
+    """Its callers' connections close, and no other worker runs it: the run may be the cause.
 
     The division that the processor refuses ends a process by SIGFPE.
     """
@@ -139,12 +139,12 @@ def test_what_a_dying_worker_held_is_never_run_again(tmp_path: Path, signal_of_d
 
 
 def inferences(url: str) -> float:
-    """How many requests all workers have counted."""
+    """Return how many requests all workers have counted."""
     return Scrape(url).value("model_inference_total", model="iris")
 
 
 async def test_all_workers_are_counted(tmp_path: Path) -> None:
-    """Whichever is scraped: each request once."""
+    """Each request counts once, whichever worker is scraped."""
     with host(tmp_path, 2) as server:
         async with calling(server, REQUEST, 8) as callers:
             for one in callers:
@@ -160,7 +160,7 @@ async def test_all_workers_are_counted(tmp_path: Path) -> None:
 async def test_sighup_replaces_all_workers_and_loses_no_request(
     tmp_path: Path, headers: dict[str, str]
 ) -> None:
-    """Callers are told to come again, and find another worker; counts go on.
+    """Callers must reconnect, and find another worker; counts continue.
 
     Once as operators have it: new workers are new interpreters, of a parent that is small.
     """
@@ -184,13 +184,13 @@ async def test_sighup_replaces_all_workers_and_loses_no_request(
 async def test_sigterm_under_load_loses_no_request_of_any_worker(
     tmp_path: Path, keep_alive: bool
 ) -> None:
-    """As with one process: each is answered, until the door closes, and the status is 0."""
+    """As with one process, each is answered until the door closes, and the status is 0."""
     with host(tmp_path, 2, drain_notice_seconds=NOTICE) as server:
         await stop_without_loss(server, 16, keep_alive=keep_alive)
 
 
 async def test_tls_is_spoken_on_connections_that_are_passed(tmp_path: Path) -> None:
-    """And nothing is lost when the host stops."""
+    """Nothing is lost when the host stops."""
     ca = trustme.CA()
     settings: dict[str, Any] = dict(serve_with(ca, tmp_path))
     trust = trusting(ca, tmp_path)
@@ -201,13 +201,13 @@ async def test_tls_is_spoken_on_connections_that_are_passed(tmp_path: Path) -> N
 
 
 def test_systemd_hears_of_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the parent: its workers' signs are for it alone."""
+    """The parent sends the messages: its workers' signs are for it alone."""
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(tmp_path / "notify"))
         heard: list[bytes] = []
 
-        def hear() -> None:  # all along, as systemd does: the parent waits for nobody's room
+        def hear() -> None:  # all the time, as systemd does: the parent does not wait
             while said := listener.recv(4096):
                 heard.append(said)
 
@@ -224,7 +224,7 @@ def test_systemd_hears_of_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_second_signal_ends_all_workers_at_once(tmp_path: Path) -> None:
-    """Whatever the notice is; with the status that one process has."""
+    """The notice period does not matter; the status is that of one process."""
     with host(tmp_path, 2, drain_notice_seconds=3600) as server:
         pids = workers_of(server)
         server.process.send_signal(signal.SIGTERM)
@@ -235,7 +235,7 @@ async def test_a_second_signal_ends_all_workers_at_once(tmp_path: Path) -> None:
 
 
 async def test_workers_do_not_outlive_their_parent(tmp_path: Path) -> None:
-    """Nobody would give them connections any more."""
+    """They would get no further connections."""
     with host(tmp_path, 2) as server:
         pids = workers_of(server)
         server.stop(kill=signal.SIGKILL)
@@ -243,7 +243,7 @@ async def test_workers_do_not_outlive_their_parent(tmp_path: Path) -> None:
 
 
 async def test_a_worker_that_hangs_is_killed_and_replaced(tmp_path: Path) -> None:
-    """Meanwhile new connections go to the others."""
+    """Until then new connections go to the others."""
     with host(tmp_path, 2, watchdog_seconds=WATCHDOG) as server:
         hung, other = workers_of(server)
         os.kill(hung, signal.SIGSTOP)
@@ -275,7 +275,7 @@ async def test_an_unload_holds_in_all_workers_and_in_new_ones(tmp_path: Path) ->
 
 
 def test_the_port_for_grpc_is_shared(tmp_path: Path) -> None:
-    """By the workers alone: a second server is refused it."""
+    """Only the workers share it: a second server cannot bind it."""
     port = free_port()
     with (
         host(tmp_path, 2, grpc_port=port),
@@ -286,7 +286,7 @@ def test_the_port_for_grpc_is_shared(tmp_path: Path) -> None:
 
 
 async def test_settings_that_are_wrong_end_the_start(tmp_path: Path) -> None:
-    """A port that is taken, and what only a worker finds: the reason is told."""
+    """A port in use and errors that only a worker finds are reported with the reason."""
     with host(tmp_path, 2) as server:
         taken = await asyncio.create_subprocess_exec(
             *("env", f"COHORT_PORT={port_of(server)}", "COHORT_LOG_FORMAT=json"),
@@ -305,7 +305,7 @@ async def test_settings_that_are_wrong_end_the_start(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_an_operator_ends_is_replaced(tmp_path: Path) -> None:
-    """By SIGTERM to it alone: it drains, and another one takes its place."""
+    """SIGTERM to it alone makes it drain, and another one takes its place."""
     with host(tmp_path, 2) as server:
         ended, other = workers_of(server)
         os.kill(ended, signal.SIGTERM)

@@ -21,7 +21,7 @@ DATATYPES = {number: name for name, number in ELEMENT_TYPES.items()}
 # One server holds this many at a time: it stays small, and one that dies costs few.
 TOGETHER = 450  # models
 
-CONFIG = "providers: [cpu]\n"  # the tolerances are for it; all else is as it comes
+CONFIG = "providers: [cpu]\n"  # the tolerances are for it; all else is default
 
 
 def problem_in_process(case: Case) -> str:

@@ -55,7 +55,7 @@ class Case:
 
     @property
     def only_tensors(self) -> bool:
-        """Whether every input and output is a tensor."""
+        """Return True if every input and output is a tensor."""
         return all(one.type.HasField("tensor_type") for one in (*self.inputs, *self.outputs))
 
     @property
@@ -119,7 +119,7 @@ def difference(expected: Value, got: Value) -> str:
     """
     if isinstance(expected, list):
         if not isinstance(got, list) or len(got) != len(expected):
-            return "is no such sequence"
+            return "is not such a sequence"
         pairs = zip(expected, got, strict=True)
         return next((said for one, other in pairs if (said := difference(one, other))), "")
     if expected is None or got is None:

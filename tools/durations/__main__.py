@@ -26,7 +26,7 @@ ROWS = 25
 """The number of lines of each table."""
 
 LEFT_SECONDS = 5.0
-"""How long processes that the tests left behind may take to end, to be counted."""
+"""Seconds that processes left by the tests may take to end, and still count."""
 
 
 def grouped(durations: Iterable[Duration], key: Callable[[str], str]) -> dict[str, Duration]:

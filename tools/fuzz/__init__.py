@@ -14,7 +14,7 @@ TARGETS = (
 )
 """The modules of this package that are fuzzed.
 
-Each has `check`, which accepts any bytes and fails if the code misreads them; `SEEDS`, inputs to
-begin with, including all that failed before; and `TOKENS`, bytes worth inserting. Atheris mutates
+Each has `check`, which accepts any bytes and fails if the code misreads them. `SEEDS` are inputs to
+begin with, including all that failed before. `TOKENS` are bytes worth inserting. Atheris mutates
 the seeds, and keeps each input that reaches new code. https://github.com/google/atheris
 """

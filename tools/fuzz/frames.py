@@ -1,6 +1,7 @@
 """Frames of HTTP/2, and resets: a connection answers or ends, and leaves nothing behind.
 
-An input is what a peer sends behind its preface and settings; its first byte says in which pieces.
+An input is the bytes that a peer sends behind its preface and settings; its first byte selects the
+pieces.
 """
 
 from __future__ import annotations

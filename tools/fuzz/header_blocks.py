@@ -1,4 +1,4 @@
-"""HTTP/2 header blocks: ours must mean what the hpack library says, block after block.
+"""HTTP/2 header blocks: ours must decode as in the hpack library, block after block.
 
 An input is blocks of one connection, each behind two bytes that say how long it is.
 """
@@ -11,7 +11,7 @@ import hpack
 
 from cohort.http2.field_decoding import FieldDecoder
 
-MOST_BYTES = 64 * 1024
+MAX_BYTES = 64 * 1024
 
 
 def one(*blocks: bytes) -> bytes:
@@ -37,7 +37,7 @@ TOKENS = (b"\x40\x01x", b"\x10\x01x", b"\x00\x01x", b"\x3f\xe1\x1f", b"\x20", b"
 
 def check(data: bytes) -> None:
     """Fail if the two differ, or if another error than hpack's is raised."""
-    ours, theirs = FieldDecoder(MOST_BYTES), hpack.Decoder(MOST_BYTES)
+    ours, theirs = FieldDecoder(MAX_BYTES), hpack.Decoder(MAX_BYTES)
     theirs.max_allowed_table_size = 4096
     for block in _blocks(data):
         try:

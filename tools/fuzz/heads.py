@@ -27,7 +27,7 @@ WORDS = re.compile(
 )
 """Part of the error for bytes with several faults. Its text depends on where they are cut."""
 
-MOST_PIECES = 8
+MAX_PIECES = 8
 PIPELINE = 10
 """Iterations of the event loop within which the next pipelined request must be answered."""
 
@@ -80,7 +80,7 @@ def check(data: bytes) -> None:
     """Fail if a request gets another's answer, or if cuts or cached heads change the result."""
     sent = data[2:]
     pieces = [*cut(sent, random.Random(data[:2]))]
-    known_heads()  # which needs an event loop of its own, once
+    known_heads()  # which needs a separate event loop, once
     with asyncio.Runner() as loop:
         seen = loop.run(observe(pieces, forgetful()))
         known = loop.run(observe(pieces, known_heads()))
@@ -92,7 +92,7 @@ def check(data: bytes) -> None:
 
 def cut(data: bytes, chance: random.Random) -> Iterator[bytes]:
     """Cut `data` into a few pieces."""
-    count = chance.randrange(MOST_PIECES)
+    count = chance.randrange(MAX_PIECES)
     places = sorted(chance.randrange(len(data) + 1) for _ in range(count))
     for begin, end in pairwise([0, *places, len(data)]):
         if begin != end:
@@ -103,7 +103,7 @@ async def observe(pieces: list[bytes], heads: HeadCache) -> Seen:
     """Send `pieces` on a connection, answer the requests, and hang up; nothing may be left."""
     server = FakeServer(max_body=100)
     know(server, heads)
-    with capture_logs():  # what the fakes raise would be written with a traceback
+    with capture_logs():  # errors of the fakes would be written with a traceback
         for piece in pieces:
             server.send(piece)
             await settle(server)
@@ -153,7 +153,7 @@ def read(sent: bytes) -> Iterator[Asked]:
 
 
 def check_answers(written: bytes, asked: list[Asked]) -> None:
-    """Assert that each 200 has the body of its own request, which all routes here return."""
+    """Assert that each 200 has the body of the same request, which all routes here return."""
     heads = [place for place, one in enumerate(asked) if one.method == b"HEAD"]
     found = [one for one in answers(written, heads) if one.status >= 200]
     for answer, request in zip(found, asked, strict=False):

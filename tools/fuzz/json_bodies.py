@@ -14,7 +14,7 @@ import orjson
 from cohort.codec import PredictRequest, decode_inputs, pack_rows, parse_v1
 from cohort.codec.json_tensors import FLOATS
 from cohort.codec.missing_values import HAVE_NAN
-from cohort.codec.rows import LONGEST_BODY
+from cohort.codec.rows import MAX_ROWS_BODY_BYTES
 from cohort.errors import InvalidInput
 from cohort.http.predict.rows import read_predict_rows
 from cohort.tensors import BY_NAME, Array, TensorSpec
@@ -102,7 +102,7 @@ def check_values(array: Array, datatype: str, sent: Any) -> None:
 
 def check_row(body: bytes, spec: TensorSpec, array: Array) -> None:
     """Assert that a body of rows is packed to the same array, or left to the general reader."""
-    if len(body) > LONGEST_BODY or len(spec.shape or ()) != 2:
+    if len(body) > MAX_ROWS_BODY_BYTES or len(spec.shape or ()) != 2:
         return
     _, asked = read_predict_rows(body)
     if asked is None or spec.datatype not in PACKED:

@@ -35,7 +35,7 @@ def check(data: bytes) -> None:
     try:
         model = ModelProto.FromString(data)
     except DecodeError:
-        return  # of weights we look only at what we need
+        return  # only the needed fields of weights are read
     metadata = found.metadata
     assert metadata.ir_version == model.ir_version
     assert dict(metadata.opsets) == {_text(one.domain): one.version for one in model.opset_import}

@@ -49,7 +49,7 @@ def mutate(content: bytes, rng: random.Random) -> tuple[str, bytes]:
         model.ParseFromString(content)
         kinds = [_mutate(model, rng) for _ in range(rng.choice((1, 1, 1, 2, 4)))]
         return kinds[0], model.SerializeToString()
-    except (DecodeError, ValueError, TypeError):  # what protobuf does not write
+    except (DecodeError, ValueError, TypeError):  # protobuf does not write such content
         return "bytes", mutate_bytes(content, rng)
 
 

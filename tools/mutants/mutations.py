@@ -1,7 +1,7 @@
 """Small faults that a test should notice, made one at a time.
 
-Types, decorators, f-strings, log calls, `__str__`, asserts and the values of module-level
-constants are not changed: a test that noticed a change there would only repeat the source.
+Types, decorators, f-strings, log calls, `__str__`, asserts and the values of module-level constants
+are not changed. A test that noticed a change there would only repeat the source.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-LONGEST_CONTEXT = 70
+MAX_CONTEXT = 70
 """Characters of source that name a change; more only if the change itself is longer."""
 
 COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
@@ -51,10 +51,10 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """One change of one file. `function` and `text` name it, whatever line it stands on.
+    """One change of one file. `function` and `text` name it, independently of its line.
 
-    `lines` are those of the changed statement, `runs` says whether they run when the function is
-    called (a default value does not), and `scope` is the source of the function or class around.
+    `lines` are those of the changed statement. `runs` is true if they run when the function is
+    called (a default value does not). `scope` is the source of the function or class around.
     """
 
     file: str
@@ -174,7 +174,7 @@ class _Place:
         for outer in self.trail[::-1]:
             if isinstance(outer, ast.stmt) or not isinstance(shown, ast.expr):
                 break
-            if isinstance(outer, ast.expr) and len(ast.unparse(outer)) <= LONGEST_CONTEXT:
+            if isinstance(outer, ast.expr) and len(ast.unparse(outer)) <= MAX_CONTEXT:
                 shown = outer
         before = _first_line(shown)
         self.put(changed)

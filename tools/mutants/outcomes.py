@@ -51,7 +51,7 @@ class Record:
         return self.outcome in KILLED
 
     def holds(self, mutation: Mutation, tests: str) -> bool:
-        """Whether the outcome is current: same function and, unless killed, same tests."""
+        """Return True if the outcome is current: same function and, unless killed, same tests."""
         return self.scope == digest(mutation.scope) and (self.killed or self.tests == tests)
 
 
@@ -89,7 +89,7 @@ def read_equivalent(path: Path = EQUIVALENT) -> Mapping[str, Mapping[str, str]]:
 
 
 def unknown(equivalent: Mapping[str, Mapping[str, str]], made: Iterable[Mutation]) -> list[str]:
-    """List the mutations declared equivalent that cannot be made any more."""
+    """List the mutations declared equivalent that can no longer be made."""
     ids = {mutation.id for mutation in made}
     listed = [f"{file}::{name}" for file, names in equivalent.items() for name in names]
     return [one for one in listed if one not in ids]

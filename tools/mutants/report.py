@@ -12,9 +12,9 @@ from tools.mutants.outcomes import Record
 LEAST = 0.9
 """The share of mutants run, without equivalent ones, that the tests must kill.
 
-When the sample that `make mutants` runs was new, 40 mutants of each package, the tests killed 170
-of the 188 that were neither equivalent nor in an earlier sample: 90.4 %. Since then, new tests kill
-the survivors, or the list declares them equivalent.
+When the sample that `make mutants` runs was new, it had 40 mutants of each package. The tests
+killed 170 of the 188 that were neither equivalent nor in an earlier sample: 90.4 %. Since then, new
+tests kill the survivors, or the list declares them equivalent.
 """
 
 HEAD = """\

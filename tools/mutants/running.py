@@ -1,7 +1,7 @@
 """Run tests in a copy of the tree, each time in a new process with the libraries imported.
 
-A process forked from one that has imported them starts in a tenth of the time that importing
-takes. The package and its tests are imported anew, from the copy.
+A process forked from one that has imported them starts in a tenth of the time that importing takes.
+The package and its tests are imported again, from the copy.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LIBRARIES = (
 """Imported once. Not grpc, which starts threads: they would be missing after a fork."""
 
 ALLOWANCE = 30.0, 5.0
-"""A run may take this many seconds plus this multiple of what its tests take unchanged."""
+"""A run may take this many seconds plus this multiple of its tests' time when unchanged."""
 
 RAN = 10
 """Added to pytest's exit code; a process that does not reach pytest exits with 1."""

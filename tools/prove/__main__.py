@@ -1,4 +1,4 @@
-"""Draw graphs, and try what is said of their rows; the same with ONNX's node tests."""
+"""Draw graphs, and try the verdicts on their rows; the same with ONNX's node tests."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tools.prove.random_graphs import random_graph
 
 TRIALS = 4
 GRAPHS_AT_ONCE, CPU_SECONDS = 200, 20
-"""Of a process, and a quarter of a second more for each graph: some kernels never end."""
+"""Limits of a process, plus a quarter of a second for each graph: some kernels never end."""
 
 INDEPENDENT, MIXED, NOT_RUN = "independent", "mixed", "not run"
 
 Counts = Counter[tuple[str, str]]
-"""How many models there were of a verdict and an outcome: independent, mixed or not run."""
+"""Number of models by verdict and outcome: independent, mixed or not run."""
 
 Result = tuple[Counts, list[str]]
 """These, and what contradicts a proof."""
@@ -37,7 +37,7 @@ Result = tuple[Counts, list[str]]
 def try_graph(seed: int, *, proven_only: bool = False) -> tuple[str, str, str]:
     """The verdict on a random graph, its outcome, and what contradicts a proof; "" for nothing.
 
-    proven_only: Whether graphs without a proof are not run: nothing can contradict them.
+    proven_only: True if graphs without a proof are not run: nothing can contradict them.
     """
     graph = random_graph(seed)
     case = RowCase(f"seed {seed}", graph.model(), graph.axes, graph.rows)
@@ -47,9 +47,9 @@ def try_graph(seed: int, *, proven_only: bool = False) -> tuple[str, str, str]:
 def try_case(
     case: RowCase, trials: int | None = None, *, proven_only: bool = False
 ) -> tuple[str, str, str]:
-    """The same of a model.
+    """Return the same of a model.
 
-    trials: How many; default: five more than it has inputs.
+    trials: Number of trials; default: five more than it has inputs.
     """
     model = case.model.SerializeToString()
     verdict = prove_rows(parse_model(memoryview(model)).graphs, guesses=[case.axes])
@@ -80,7 +80,10 @@ def try_graphs(first: int, count: int, *, proven_only: bool = False) -> Result:
 
 
 def _in_child(first: int, count: int) -> Result:
-    """The same in a process of its own. Where it ends early, each half, so that one is left out."""
+    """Run the same in a separate process.
+
+    Where it ends early, each half, so that one is left out.
+    """
     chosen = {"graphs": count, "seed": first}
     command = [sys.executable, "-m", "tools.prove", "--child"]
     command += [word for name, value in chosen.items() for word in (f"--{name}", str(value))]

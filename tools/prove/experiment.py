@@ -27,7 +27,7 @@ class RowCase:
     """A model with rows along an axis of some of its inputs.
 
     axes: The axis of each input; None: it has no rows.
-    operator: What it is about, by domain and name; None: it is about several.
+    operator: The operator that it tests, by domain and name; None: several.
     """
 
     name: str
@@ -38,17 +38,17 @@ class RowCase:
 
 
 RELATIVE, OF_LARGEST = 2e-3, 2e-4
-"""What rounding may change of an element, and of the largest one of its output."""
+"""Allowed rounding of an element, and of the largest one of its output."""
 
 SILENT = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What became of some trials.
+    """The outcome of some trials.
 
-    ran: How many could be run, each row alone.
-    difference: How rows together differ from rows alone; "" where they do not.
+    ran: Number of trials that could be run, each row alone.
+    difference: Difference of rows together from rows alone; "" if they are equal.
     """
 
     ran: int
@@ -56,7 +56,7 @@ class Tried:
 
 
 def open_session(model: bytes, *, optimized: bool = True) -> Any:
-    """A session of ONNX Runtime on one thread, which prints nothing."""
+    """Return a session of ONNX Runtime on one thread, which prints nothing."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = SILENT
@@ -71,7 +71,7 @@ def try_rows(session: Any, verdict: RowVerdict, draw: Draw, trials: int) -> Trie
 
     verdict: Where the rows of inputs are, and those of outputs, which are expected along axis 0
         where the verdict does not say.
-    trials: How many; the first that differs is the last.
+    trials: Number of trials; the first that differs is the last.
     """
     ran = 0
     for trial in range(trials):
@@ -105,7 +105,7 @@ def stack(rows: Sequence[Row], axes: Mapping[str, int | None]) -> dict[str, Arra
 
 
 def _columns(output: Any) -> Any:
-    """The columns that a list of dictionaries is made of; anything else as it is."""
+    """Return the columns that a list of dictionaries is made of; anything else as it is."""
     if isinstance(output, list) and all(isinstance(row, dict) for row in output):
         return np.array([list(row.values()) for row in output])
     return output
@@ -113,7 +113,7 @@ def _columns(output: Any) -> Any:
 
 def _difference(output: Any, alone: Sequence[Any], where: OutputRows | None) -> str:
     if not isinstance(output, np.ndarray):
-        return "it is no tensor"
+        return "it is not a tensor"
     if where is None:
         return "" if all(alike(output, one) for one in alone) else "it is not the same for all"
     count, axis = len(alone), where.axis
@@ -130,7 +130,7 @@ def _difference(output: Any, alone: Sequence[Any], where: OutputRows | None) -> 
 
 
 def alike(one: Array, other: Array) -> bool:
-    """Whether two arrays differ by no more than rounding."""
+    """Return True if two arrays differ by no more than rounding."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     if one.dtype.kind != "f":

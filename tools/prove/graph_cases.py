@@ -135,7 +135,7 @@ def _networks() -> Iterator[Graph]:
 
 
 def _blocked() -> Iterator[Graph]:
-    """The layout of ONNX Runtime's own for images, which a model has that it saved."""
+    """Yield the layout of ONNX Runtime's own for images, which a model has that it saved."""
     window = "<kernel_shape = [1, 2], strides = [1, 1], dilations = [1, 1], pads = [0, 0, 0, 0]>"
     nodes = {
         "ReorderInput": "(x)",

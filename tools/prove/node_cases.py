@@ -74,7 +74,7 @@ def node_cases() -> Iterator[RowCase]:
 
 
 def _inputs(folder: str, model: onnx.ModelProto) -> dict[str, Array]:
-    """The inputs of the first data set; empty where one is not a tensor of numpy."""
+    """Return the inputs of the first data set; empty where one is not a tensor of numpy."""
     found = {}
     for place, value in enumerate(model.graph.input):
         if value.type.WhichOneof("value") != "tensor_type":

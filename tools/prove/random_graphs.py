@@ -1,7 +1,7 @@
 """Random graphs over the operators that have rules; ONNX Runtime was seen to run each node.
 
-Sizes are drawn so that they coincide with the number of rows now and then, constants so that they
-have as many entries as there are rows, and shapes are computed from others as exporters do.
+Sizes are drawn so that they coincide with the number of rows now and then. Constants are drawn so
+that they have as many entries as there are rows. Shapes are computed from others as exporters do.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ DTYPES = {"f": np.float32, "i": np.int64, "b": np.bool_}
 class Graph:
     """A graph that grows node by node.
 
-    values: What each value is with ROWS rows.
+    values: Each value with ROWS rows.
     inputs: The shape and type of each input.
-    axes: Where the rows of each input are; None: it has none.
+    axes: Axis of each input's rows; None: it does not have rows.
     """
 
     seed: int
@@ -79,13 +79,13 @@ class Graph:
         return np.asarray(numbers.random(shape) < numbers.choice([0.1, 0.5, 0.9]))
 
     def constant(self, array: Any, dtype: Any = None) -> str:
-        """A new initializer."""
+        """Return a new initializer."""
         name = f"c{len(self.constants)}"
         self.constants[name] = np.asarray(array, dtype)
         return name
 
     def pick(self, kinds: str = "fib", least_rank: int = 0) -> str:
-        """A value that there is, more often a recent one. Raises IndexError for none."""
+        """Return a value that there is, more often a recent one. Raises IndexError for none."""
         found = [
             name for name, array in self.values.items()
             if _kind(array) in kinds and array.ndim >= least_rank
@@ -93,7 +93,7 @@ class Graph:
         return self.draw.choice(found[-5:] if self.draw.random() < 0.7 else found)
 
     def axis(self, name: str) -> int:
-        """An axis of a value, counted from either end."""
+        """Return an axis of a value, counted from either end."""
         rank = max(self.values[name].ndim, 1)
         axis = self.draw.randrange(rank)
         return axis - rank if self.draw.random() < 0.3 else axis
@@ -118,7 +118,7 @@ class Graph:
             raise ValueError(str(error)) from error
         for array in found:
             if _kind(array) == "?" or array.size > MAX_SIZE or array.ndim > MAX_RANK:
-                raise ValueError("not a value to go on with")
+                raise ValueError("not a value to continue with")
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise ValueError("not finite")
         self._made += outputs
@@ -127,7 +127,7 @@ class Graph:
         return names[0]
 
     def grow(self, nodes: int) -> None:
-        """Add nodes until there are so many, or nothing fits."""
+        """Add nodes until there are `nodes`, or nothing fits."""
         for _ in range(nodes * 12):
             if len(self.nodes) >= nodes:
                 break
@@ -137,7 +137,7 @@ class Graph:
                 continue
 
     def model(self) -> onnx.ModelProto:
-        """The graph with some of its values as outputs; some keep nodes that none of them needs."""
+        """Return the graph with some of its values as outputs; some keep unneeded nodes."""
         made = [name for node in self.nodes for name in node.output]
         outputs = self.draw.sample(made, min(len(made), self.draw.choice((1, 1, 2, 3))))
         outputs = [*dict.fromkeys([*outputs, *made[-1:]])]
@@ -159,7 +159,7 @@ class Graph:
         return found
 
     def rows(self, trial: int) -> list[Row]:
-        """The rows of a trial."""
+        """Return the rows of a trial."""
         numbers = np.random.default_rng((self.seed, trial))
         shared = {
             name: self.entries(_sizes(shape, 1), kind, numbers)
@@ -216,7 +216,7 @@ def _kind(array: Any) -> str:
 
 
 def random_graph(seed: int) -> Graph:
-    """A graph of 3 to 20 nodes."""
+    """Return a graph of 3 to 20 nodes."""
     graph = Graph(seed)
     graph.grow(graph.draw.choice((3, 4, 5, 6, 8, 10, 14, 20)))
     return graph

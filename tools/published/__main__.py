@@ -38,13 +38,17 @@ COLUMNS = (
     *("batched, `exact: true`", "requests a run", "other bits", "rounds"),
 )
 
-SAYS = f"""Each model got {CALLERS} requests of varied values ({FEWER} where they are large), two of
-them of several rows where it takes that. They were asked alone, then all at once, round after
-round, over /predict, V1, V2 and gRPC, and answers are compared with those of the same requests
-alone over the first API. Runs wait 20 ms for company, so that more is shared than by default; where
-no run is shared, there are {FEW_ROUNDS} rounds. *wrong* are answers that differ by more than
-rounding explains, *other bits* those of which any bit differs, and by how much at most, relative to
-the number. The left half is without `batching: {{exact: true}}`, the right one with it."""
+SAYS = (
+    f"Each model got {CALLERS} requests of varied values ({FEWER} if they are large), two of them "
+    "of several rows if it accepts that.\n"
+    "They were sent alone, then all at once, round after round, over /predict, V1, V2 and gRPC.\n"
+    "Answers are compared with those of the same requests alone over the first API.\n"
+    "Runs wait 20 ms for company, so that more is shared than by default.\n"
+    f"Without shared runs, there are {FEW_ROUNDS} rounds.\n"
+    "Answers are *wrong* if they differ by more than rounding explains.\n"
+    "The column *other bits* counts those with any other bit, with the largest difference.\n"
+    "The left half is without `batching: {exact: true}`, the right one with it."
+)
 
 Outcomes = tuple[Outcome, Outcome]
 """Without and with `exact: true`."""
@@ -56,7 +60,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="models whose names this finds; writes nothing")
     parser.add_argument("--rounds", type=int, default=20, help="for each API; default 20")
     parser.add_argument(
-        "--seconds", type=float, default=5, help="after so many, no further round; default 5"
+        "--seconds", type=float, default=5, help="no further round after that; default 5"
     )
     given = parser.parse_args()
     models = [one for one in published_models() if re.search(given.only, one.name)]
@@ -134,13 +138,13 @@ async def _serve(
 
 
 def breaks(default: Outcome, exact: Outcome) -> bool:
-    """Whether an answer was wrong, or had other bits where it should not."""
+    """Return True if an answer was wrong, or had other bits where it should not."""
     claimed = [default] if default.batching.get("exact") else []
     return bool(default.wrong or exact.wrong or any(one.other_bits for one in [*claimed, exact]))
 
 
 def cells(model: PublishedModel, outcomes: Outcomes) -> list[str]:
-    """A line of the table, as COLUMNS names them."""
+    """Return a line of the table, as COLUMNS names them."""
     default, exact = outcomes
     if problem := default.problem or exact.problem:
         return [model.name, model.package, " ".join(problem.split()), *[""] * (len(COLUMNS) - 3)]

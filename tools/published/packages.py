@@ -45,7 +45,7 @@ class PublishedModel:
     path: Path
 
     def place(self, folder: Path, config: str) -> None:
-        """Copy it, and the weights beside it, to `folder` as Cohort wants models."""
+        """Copy it and its external weights to `folder` as Cohort wants models."""
         version = folder / "1"
         version.mkdir(parents=True)
         shutil.copy(self.path, version / "model.onnx")
@@ -65,7 +65,7 @@ def published_models() -> Iterator[PublishedModel]:
 
 
 def _fetched(package: str) -> Path:
-    """The folder of a package, without what it depends on. Raises CalledProcessError."""
+    """Return the folder of a package, without what it depends on. Raises CalledProcessError."""
     folder = BUILD / "packages" / package
     if folder.exists():
         return folder

@@ -53,12 +53,12 @@ class Questions:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a model's requests.
+    """The outcome of a model's requests.
 
-    batching: What the server says of it.
-    rounds: Of all requests at once, for each API.
+    batching: The server's description of its batching.
+    rounds: Rounds of all requests at once, for each API.
     asked, runs: Requests in those rounds, and the runs that they took.
-    compared: Answers beside that of the same request alone, over any API.
+    compared: Answers compared with that of the same request alone, over any API.
     other_bits: Those of which any bit differs.
     rounded: Those that differ by more than the order of additions explains.
     wrong: Those that differ by more than rounding explains.
@@ -94,7 +94,7 @@ class Outcome:
 
 
 def find_questions(path: Path) -> Questions:
-    """A request for each caller, of varied values. Raises CohortError."""
+    """Return a request for each caller, of varied values. Raises CohortError."""
     session = Opener(path).open()
     try:
         trial = _find_trial(session)
@@ -138,8 +138,8 @@ async def try_model(
 ) -> Outcome:
     """Ask a model that a server has: each request alone, then all at once.
 
-    rounds: How often, over each API.
-    seconds: After so many on an API, no further round begins.
+    rounds: Number of rounds, over each API.
+    seconds: Time on an API after which no further round begins.
     """
     outcome = Outcome()
     try:
@@ -192,7 +192,7 @@ def _runs(server: Cohort, model: str) -> float:
 
 
 def _arrays(answer: Mapping[str, Any], questions: Questions) -> Arrays:
-    """The outputs as the model has them: JSON has as many digits as tell numbers apart."""
+    """Return the outputs as the model has them: JSON has as many digits as distinguish numbers."""
     if set(answer) == {""}:  # V1 leaves out the name of an only output
         answer = {questions.outputs[0].name: answer[""]}
     arrays = {one.name: np.asarray(answer[one.name], one.dtype) for one in questions.outputs}

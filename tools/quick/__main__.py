@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def _find_changed(package: str | None, base: str | None) -> list[str]:
-    """The paths of changed files, those that are gone included. Raises ValueError."""
+    """Return the paths of changed files, those that are gone included. Raises ValueError."""
     if package:
         found = _git("ls-files", f"app/cohort/{package}", f"app/cohort/{package}.py")
         if not found:

@@ -26,7 +26,7 @@ class Check(NamedTuple):
 
 
 def find_checks(changed: Sequence[str]) -> Iterator[Check]:
-    """The linters and type checkers for changed files that exist, by their paths."""
+    """Yield the linters and type checkers for changed files that exist, by their paths."""
     python = [path for path in changed if path.endswith(".py")]
     if "pyproject.toml" in changed:  # it has the rules for all
         yield Check("ruff check", [_program("ruff"), "check"])
@@ -48,13 +48,13 @@ def find_checks(changed: Sequence[str]) -> Iterator[Check]:
 
 
 def find_unchecked(changed: Sequence[str]) -> list[str]:
-    """The changed files that neither a check nor a test of `make quick` looks at."""
+    """Return the changed files that neither a check nor a test of `make quick` looks at."""
     looked_at = (".py", ".yml", ".yaml", ".sh", "Dockerfile", ".md", "pyproject.toml")
     return [path for path in changed if not path.endswith(looked_at) and path != ".ci/run"]
 
 
 def pytest_command(tests: Sequence[str]) -> Check:
-    """The command that runs test modules."""
+    """Return the command that runs test modules."""
     processes = min(ceil(len(tests) / FEW), len(os.sched_getaffinity(0)) + 2)
     many = ["-n", str(processes), "--dist", "worksteal"] if processes > 1 else []
     return Check("pytest", [sys.executable, "-m", "pytest", "-q", *many, *tests])
@@ -65,7 +65,7 @@ def _program(name: str) -> str:
 
 
 def _is_typed(path: str) -> bool:
-    """Whether mypy looks at a file, by its configuration."""
+    """Return True if mypy checks a file, by its configuration."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
     place = PurePosixPath(path)
     return any(place.is_relative_to(one) for one in settings["files"]) and not any(

@@ -1,4 +1,4 @@
-"""Select the tests that a change needs, from what imports what."""
+"""Select the tests that a change needs, from the imports of modules."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ OF_PAGES = "tests.test_docs"
 def select_tests(changed: Iterable[str], sources: Mapping[str, str]) -> list[str]:
     """Return the test modules that a change needs, as paths.
 
-    These are the changed test modules, those that import a changed helper of the tests or are below
-    a changed conftest, the tests of each changed package of `cohort` or `tools`, those that import
-    it, and those of modules of `cohort` that import it. Test modules that start processes or take
-    long are left out, except a changed package's own, and so are those of another environment.
+    These are the changed test modules, and those that import a changed helper of the tests or are
+    below a changed conftest. For each changed package of `cohort` or `tools` they are its tests,
+    those that import it, and those of modules of `cohort` that import it. Test modules that start
+    processes or take long are left out, except a changed package's own, and so are those of another
+    environment.
 
     changed: Paths of the changed files, those that are gone included.
     sources: The text of each Python file of `app`, `tests` and `tools`, by its path.
@@ -107,7 +108,7 @@ def _tests_of(package: str, tests: set[str]) -> set[str]:
 
 
 def _tests(test: str, module: str, imports: Mapping[str, set[str]]) -> bool:
-    """Whether a test module imports a module, or has its name: `test_queue` is `cohort.x.queue`"""
+    """Return True if a test module imports a module, or has its name: `test_queue`, `queue`."""
     return module in imports[test] or (
         test.rpartition(".")[2] == f"test_{module.rpartition('.')[2]}"
         and test in _tests_of(_package(module), {test})

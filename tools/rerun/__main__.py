@@ -66,7 +66,7 @@ def main(status: int, paths: Sequence[Path], flaky_file: Path) -> int:
 
 
 def _passes(python: str, test: str, path: Path) -> bool:
-    """Whether a test passes alone: one that is skipped then does not."""
+    """Return True if a test passes alone: one that is skipped then does not."""
     path.unlink(missing_ok=True)
     recorded = ["-p", "tools.rerun.recording", "--record", str(path)]
     again = subprocess.run([python, "-m", "pytest", "-q", *recorded, test], check=False)

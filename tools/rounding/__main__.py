@@ -34,27 +34,29 @@ SIZES = (2, 3, 5, 8, 16, 31, 32)
 THREADS = (1, 2)
 
 NODE_TRIALS = 8
-"""How often rows of a node test are drawn, two to five each time."""
+"""Number of draws of rows of a node test, two to five each time."""
 
 WAYS = ("place", "alone", "address")
-"""Of rounding: by the row's place in a run and the size of that; in another way where it is alone;
-by where in memory the input begins.
+"""Ways of rounding.
+
+`place`: by the place in a run and its size; `alone`: in another way for a single row; `address`: by
+the input's memory address.
 """
 
 OFFSET = 4
 """Bytes behind the beginning of a vector."""
 
 SMALLEST = 1e-17
-"""What is written of a difference that is none by value, such as 0 from -0."""
+"""Recorded for a difference that is zero by value, such as 0 from -0."""
 
 SILENT = 4
 
 
 @dataclass(slots=True)
 class Kernel:
-    """What was seen of an operator's kernels.
+    """The results of an operator's kernels.
 
-    cases: How many were run.
+    cases: Number of kernels that were run.
     seen: The largest relative difference, by one of WAYS and by threads.
     """
 
@@ -93,7 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _rounding(kernels: Kernels) -> list[dict[str, Any]]:
-    """Those that round a row by its run, and by what, for runs of so many threads."""
+    """Return those that round a row by its run, with the way, for each number of threads."""
     found = []
     for name in sorted(kernels):
         for threads in THREADS:
@@ -146,7 +148,7 @@ def try_case(
 def _try_threads(
     kernel: Kernel, content: bytes, verdict: RowVerdict, rows: Sequence[Row], threads: int
 ) -> bool:
-    """Whether the model runs so."""
+    """Return True if the model runs so."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = threads, SILENT
     try:
@@ -173,7 +175,7 @@ def _try_threads(
 
 
 def _shifted(row: Row) -> dict[str, Array]:
-    """The same, with numbers that begin within a vector."""
+    """Return the same, with numbers that begin within a vector."""
     shifted = {}
     for name, array in row.items():
         if array.dtype.hasobject:

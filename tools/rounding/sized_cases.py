@@ -16,10 +16,10 @@ SHAPES: Sequence[Sequence[int]] = (
     *((3, 5), (7, 13), (16, 64), (33, 31), (128, 48)),
     *((4, 5, 7), (2, 9, 9), (16, 14, 14), (64, 7, 7), (8, 33, 33)),
 )
-"""Of a row."""
+"""Shapes of a row."""
 
 HELPERS = frozenset({"Abs", "Transpose"})
-"""Operators of a case beside the one that it tries; none of them rounds."""
+"""Operators of a case other than the one that it tries; they do not round."""
 
 OPSET = 20
 MACHINE_LEARNING, MICROSOFT = "ai.onnx.ml", "com.microsoft"
@@ -40,8 +40,8 @@ DTYPES = (np.float32, np.float64, np.float16)
 class SizedCase(NamedTuple):
     """A model whose rows are along axis 0 of its input `x`.
 
-    operator: Which kernel it tries, as verdicts name it, but for what follows the name.
-    shape, dtype: Of a row.
+    operator: The kernel it tries, as verdicts name it, without the text that follows the name.
+    shape, dtype: Those of a row.
     """
 
     operator: str
@@ -50,7 +50,7 @@ class SizedCase(NamedTuple):
     dtype: Any
 
     def draw(self, count: int) -> list[Row]:
-        """So many rows."""
+        """Return `count` rows."""
         random = np.random.default_rng(len(self.shape))
         low, high = WITHIN.get(self.operator, (None, None))
         rows: list[Row] = []

@@ -16,7 +16,7 @@ from tools.simulation.world import World
 def main() -> int:
     """Simulate; return 1 if something did not hold."""
     parser = argparse.ArgumentParser(prog="python -m tools.simulation", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=2000, help="how many; default 2000")
+    parser.add_argument("--seeds", type=int, default=2000, help="number of lives; default 2000")
     parser.add_argument("--first", type=int, default=0, help="the first seed; default 0")
     parser.add_argument("--seed", type=int, help="this one only, with all that happens in it")
     given = parser.parse_args()

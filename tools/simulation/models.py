@@ -33,11 +33,11 @@ POISON = 7.0
 """The value in a row's second column on which the model fails, with an error that names the row."""
 
 SLICE_SECONDS = 0.005
-"""How long a run continues after a stop: until the next node."""
+"""Seconds that a run continues after a stop: until the next node."""
 
 
 STUBBORN_SECONDS = 300.0
-"""How long an endless load takes that cannot be cancelled; a life is shorter."""
+"""Seconds of an endless load that cannot be cancelled; a life is shorter."""
 
 SMALLEST_TIMEOUT = 0.2
 """The shortest timeout in a config, in seconds."""
@@ -45,17 +45,17 @@ SMALLEST_TIMEOUT = 0.2
 
 @dataclass(frozen=True)
 class Nature:
-    """What a version is like.
+    """The behaviour of a version.
 
-    seconds: What a run takes, and each row more.
-    strays, stray_factor: How often a run takes how many times as long.
-    endless: How often a run does not end.
-    fails: How often a run fails by no fault of its inputs.
+    seconds: Seconds of a run, and of each row more.
+    strays, stray_factor: Share of runs that take longer, and how many times as long.
+    endless: Share of runs that do not end.
+    fails: Share of runs that fail by no fault of their inputs.
     unpredictable: Why its runs cannot be estimated; "" where they can.
-    broken: Whether it cannot be loaded.
-    lacking: How often a load fails for want of memory.
+    broken: True if it cannot be loaded.
+    lacking: Share of loads that fail for want of memory.
     loading: Seconds that loading takes; infinite where it has no end.
-    heeds: Whether loading ends when it is cancelled. What has no end and does not takes
+    heeds: True if loading ends when it is cancelled. An endless load that does not heed takes
         STUBBORN_SECONDS.
     """
 
@@ -72,7 +72,7 @@ class Nature:
 
     @classmethod
     def draw(cls, random: Random, *, may_break: bool = True) -> Nature:
-        """Some version: small models run on the event loop, others on threads."""
+        """Return some version: small models run on the event loop, others on threads."""
         small = random.random() < 0.6
         run = random.uniform(5e-6, 60e-6) if small else 10 ** random.uniform(-3.5, -1)
         return cls(
@@ -89,7 +89,7 @@ class Nature:
         )
 
     def seconds_for(self, rows: int) -> float:
-        """What a run of `rows` takes."""
+        """Return the seconds of a run of `rows`."""
         return self.seconds[0] + rows * self.seconds[1]
 
 
@@ -99,7 +99,7 @@ class Disk:
 
     versions: dict[str, dict[int, tuple[str, Nature]]] = field(default_factory=dict)
     configs: dict[str, ModelConfig] = field(default_factory=dict)
-    smallest_queue: int = 2**20  # of all configs that there were
+    smallest_queue: int = 2**20  # the smallest of all configs so far
     _stamps: int = 0
 
     def put(self, model: str, number: int, nature: Nature) -> None:
@@ -123,7 +123,7 @@ class Disk:
         )
 
     def snapshot(self) -> Snapshot:
-        """What a scan of it sees."""
+        """Return a scan of it."""
         return Snapshot({name: self._found(name) for name in sorted(self.versions)})
 
     def _found(self, name: str) -> FoundModel:
@@ -173,7 +173,7 @@ class Session:
 
     @property
     def signature(self) -> Signature:
-        """What callers must know of it."""
+        """Return its signature."""
         return Signature(self.inputs, self.outputs, self.optional_inputs)
 
     @property
@@ -182,7 +182,7 @@ class Session:
         return self.nature.unpredictable
 
     def control(self) -> Control:
-        """A new control for a run."""
+        """Return a new control for a run."""
         return Control()
 
     def run(self, feeds: Arrays, control: Control | None) -> Outputs:
@@ -233,7 +233,7 @@ class Measuring:
     sizes: Sequence[int]
 
     def find(self, estimated: float) -> ProfileResult:
-        """The profile, of which each number is so many times what is right."""
+        """Return the profile, with each number multiplied by `estimated`."""
         nature = self.session.nature
         seconds = {size: nature.seconds_for(size) * estimated for size in self.sizes}
         return ProfileResult(Profile(seconds, self.sizes[-1]), PadPlan())

@@ -26,9 +26,9 @@ Place = tuple[float, int]
 class Order:
     """The places of all queued requests, and the batches that they were taken in.
 
-    A request may be in several queues, each with a place of its own: copies for a shadow are.
+    A request may be in several queues, each with a separate place: copies for a shadow are.
 
-    priorities: Of each request that was sent, by its id.
+    priorities: The priority of each request that was sent, by its id.
     violated: Called with a sentence about what must not be.
     """
 
@@ -42,7 +42,7 @@ class Order:
     def queued(self, batcher: Batcher, ticket: Ticket) -> None:
         """Note that a request, or several coalesced ones, entered a queue."""
         ids = ids_of(ticket.inputs)
-        asked_by_nobody = batcher._observe is ignore  # copies, and checks of what failed
+        asked_by_nobody = batcher._observe is ignore  # copies, and checks of failed requests
         found = {0 if asked_by_nobody else self.priorities[one] for one in ids}
         if len(found) > 1:
             self._violated(f"requests {ids} of several priorities were coalesced")
@@ -68,13 +68,13 @@ class Order:
 
     def ran(self, ids: list[int]) -> None:
         """Check the rows of a run: those of a batch that was taken, or some of them in a row."""
-        batches = self._batches.get(ids[0], ())  # none of it: it ran at once, from no queue
+        batches = self._batches.get(ids[0], ())  # no batch: it ran at once, from no queue
         if batches and not any(_is_part(ids, batch) for batch in batches):
             self._violated(f"requests ran out of order: {ids}")
 
 
 def ids_of(inputs: Arrays) -> list[int]:
-    """The id in each row of a run: that of the request it belongs to."""
+    """Return the id in each row of a run: that of the request it belongs to."""
     return [int(one) for one in inputs["x"][:, 0]]
 
 

@@ -1,6 +1,6 @@
-"""Threads that take turns on a clock of their own, and an event loop among them.
+"""Threads that take turns on a simulated clock, and an event loop among them.
 
-One thread runs at a time, until it waits; then the one that is due first goes on, and the clock
+One thread runs at a time, until it waits; then the one that is due first continues, and the clock
 jumps there. Nothing depends on the machine, so that a seed always gives the same run. The code
 under test uses these instead of `threading`, `queue` and `time`: `in_place` puts them there.
 """
@@ -25,7 +25,7 @@ CLOCK_STARTS = 1000.0
 """The clock's first second: zero stands for "never" here and there."""
 
 STEP_SECONDS = 20e-6
-"""What waking up, or one iteration of the event loop, takes at most."""
+"""Maximum seconds of waking up, or of one iteration of the event loop."""
 
 YIELDS = 0.05
 """How often looking at the clock lets another thread go first, as losing the GIL would."""
@@ -38,7 +38,7 @@ class Stuck(AssertionError):
 class Turn:
     """A thread's part in the simulation.
 
-    due: When it may go on; infinite while it waits to be woken.
+    due: The time when it may continue; infinite while it waits to be woken.
     order: Which of those that are due at the same time goes first.
     worked: Seconds of processor time that it has used.
     """
@@ -68,28 +68,28 @@ class Turns:
         return [turn.name for turn in self._turns[1:]]
 
     def monotonic(self) -> float:
-        """The clock. Now and then another thread goes first."""
+        """Return the clock. Now and then another thread goes first."""
         if self.random.random() < YIELDS:
             self.wait(self.now)
         return self.now
 
     def thread_time(self) -> float:
-        """The processor time of the thread that asks."""
+        """Return the processor time of the thread that asks."""
         return self.current.worked
 
     def work(self, seconds: float) -> None:
-        """Use the processor; other threads go on meanwhile."""
+        """Use the processor; other threads continue during it."""
         self.current.worked += seconds
         self.wait(self.now + seconds)
 
     def wait(self, until: float = inf) -> None:
-        """Let others go on until then, or until `wake`."""
+        """Let others run until then, or until `wake`."""
         me = self.current
         self._set_due(me, until)
         self._hand_over(me)
 
     def wake(self, turn: Turn) -> None:
-        """Let a thread go on that waits."""
+        """Let a waiting thread continue."""
         if turn.due > self.now:
             self._set_due(turn, self.now + self.random.random() * STEP_SECONDS)
 
@@ -121,7 +121,7 @@ class Turns:
             ):
                 following = turn
         if following.due == inf:
-            self._stuck = True  # the main thread says so
+            self._stuck = True  # the main thread reports it
             following = self._main
         elif following.due > self.now:
             self.now = following.due
@@ -191,13 +191,13 @@ class Event:
         self._waiting: list[Turn] = []
 
     def set(self) -> None:
-        """Let all go on who wait for it."""
+        """Let all waiting threads continue."""
         self._set = True
         for turn in self._waiting:
             self._turns.wake(turn)
 
     def is_set(self) -> bool:
-        """Whether nobody would wait."""
+        """Return True if no thread would wait."""
         return self._set
 
     def wait(self, timeout: float = inf) -> bool:
@@ -241,7 +241,7 @@ class Loop(asyncio.BaseEventLoop):
         return self._turns.now
 
     def select(self, timeout: float | None) -> list[Any]:
-        """Let the other threads go on until a timer is due or one of them has something."""
+        """Let the other threads run until a timer is due or one of them has something."""
         turns = self._turns
         busy = timeout == 0 or self._woken
         self._after_step(not busy)
@@ -255,7 +255,7 @@ class Loop(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: object, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """Run on a thread of its own."""
+        """Run on a separate thread."""
         future = self.create_future()
 
         def finish(result: Any, error: Exception | None) -> None:

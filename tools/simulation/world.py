@@ -1,8 +1,8 @@
 """One simulated life of a server (start, callers, operators, faults, stop), and its checks.
 
-Everything between the bytes of HTTP and ONNX Runtime is the server's own code: the fast path,
-coalescing, batching, scheduling, the watchdog, the registry, leases, rollouts and the drain.
-Sockets, threads, clocks, files and sessions are simulated.
+Everything between the bytes of HTTP and ONNX Runtime is the server's own code. That includes the
+fast path, coalescing, batching, scheduling, the watchdog, the registry, leases, rollouts and the
+drain. Sockets, threads, clocks, files and sessions are simulated.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ STEADY = "steady"
 VOLATILE = "volatile"
 
 DRAIN_SECONDS = 40.0
-"""How long requests may take once no more are sent: more than their longest timeout."""
+"""Maximum seconds of requests once no more are sent: more than their longest timeout."""
 
 
 class Violation(AssertionError):
@@ -129,7 +129,7 @@ class World:
             mock.patch("cohort.scheduling.devices.lower_priority"),
             mock.patch("cohort.onnx_engine.measurer.lower_priority"),
             mock.patch("cohort.onnx_engine.measurer.RETRY_SECONDS", 5.0),
-            mock.patch("cohort.onnx_engine.doubt.LOOKS", 1),
+            mock.patch("cohort.onnx_engine.pace_check.CHECKS", 1),
         ):
             yield
 
@@ -189,7 +189,7 @@ class World:
             elif act == 5:
                 service.core.rollouts.apply(parse_rollouts(_rollout(draw), "rollouts.yaml"))
             elif act == 6:
-                await service.core.registry.look_at_engines()
+                await service.core.registry.check_engines()
             else:
                 service.core.rollouts.judge()
             self._follow()
@@ -281,7 +281,7 @@ class World:
                     and idle
                     and not loads.source(model.name, entry.number)
                 ):
-                    self.violated(f"{model.name} {entry.number} is LOADING, and no load goes on")
+                    self.violated(f"{model.name} {entry.number} is LOADING without a load")
                 if idle and entry.retry_at is not None and entry.retry_at < self.turns.now - 1:
                     self.violated(f"{model.name} {entry.number} is not tried again")
                 if not isinstance(engine, BatchedSession):
@@ -363,7 +363,7 @@ class World:
 
 
 def _tells_of_a_bug(line: MutableMapping[str, Any]) -> bool:
-    """Whether a log line reports anything but a failed model or device or a broken version."""
+    """Return True if a log line reports anything but a failed model, device or version."""
     if line["log_level"] not in {"error", "critical"} or line["event"] == "version unavailable":
         return False
     error = line.get("exc_info")

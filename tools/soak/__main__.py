@@ -17,7 +17,9 @@ from tools.soak.soak import soak
 def main() -> int:
     """Soak; return 1 if something did not hold."""
     parser = argparse.ArgumentParser(prog="python -m tools.soak", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=600, help="how long; default 600")
+    parser.add_argument(
+        "--seconds", type=float, default=600, help="length of the soak; default 600"
+    )
     parser.add_argument("--seed", type=int, help="gives requests and faults; default: any")
     given = parser.parse_args()
     seed = random.SystemRandom().randrange(2**32) if given.seed is None else given.seed

@@ -49,7 +49,7 @@ class Clients:
         self._over = over
 
     async def pause(self, seconds: float) -> None:
-        """Wait for `seconds`, or until the soak is over."""
+        """Wait for `seconds`, or until the soak has ended."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._over.wait()

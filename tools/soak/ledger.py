@@ -26,7 +26,7 @@ class Ledger:
     """The requests of all clients.
 
     sent, answered: Number of requests, without those whose callers left.
-    outcomes: How many answers there were by model and code.
+    outcomes: Number of answers by model and code.
     wrong: Answers that are wrong or were not expected.
     """
 

@@ -43,7 +43,7 @@ class Operator:
         self._client = httpx.AsyncClient(base_url=server.url, headers=ADMIN, timeout=60)
 
     async def operate(self, pause: Callable[[float], Awaitable[None]], over: asyncio.Event) -> None:
-        """Act until the soak is over; then repair everything."""
+        """Act until the soak has ended; then repair everything."""
         acts = (
             self._publish, self._remove, self._break, self._edit_rollout, self._roll_back,
             self._unload, self._truncate, self._move, self._stop, self._hang_up,

@@ -1,7 +1,7 @@
 """One soak: a real server under callers, changes and faults, all drawn from one seed.
 
 The same seed gives the same requests and acts in the same order, as far as a process and a machine
-let it: not at the same moments.
+allow. Their moments differ.
 """
 
 from __future__ import annotations

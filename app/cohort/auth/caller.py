@@ -78,7 +78,7 @@ class Caller:
         return True
 
     def stay(self) -> bool:
-        """Count a run that continues after its caller left; True if `leave` must follow."""
+        """Count a run that continues after its client disconnected; True if `leave` must follow."""
         if self.concurrency is None:
             return False
         self.in_flight += 1

@@ -102,7 +102,7 @@ class KeyRing:
         """Verify tokens only with these keys of the issuer from now on."""
         if self._issuer is not None:
             self._issuer.follow(keys)
-        self._tell()
+        self._notify()
 
     def follow(self, keys: Sequence[ApiKey]) -> None:
         """Accept only these keys from now on. Callers keep their counts and quotas, by name."""
@@ -123,8 +123,8 @@ class KeyRing:
         self._by_digest, self._by_certificate = by_digest, by_certificate
         self._by_subject = by_subject
         self.initialized = True
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for do in self._changed:
             do()

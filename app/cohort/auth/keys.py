@@ -118,8 +118,8 @@ def parse_keys(text: str, file: str, *, reserved: str = "") -> Sequence[ApiKey]:
         raise ConfigProblems([Problem(file, "", "is empty; write [] to allow no callers")])
     keys: Sequence[ApiKey] = validate_tree(tree, list[ApiKey], file, KEY_RANGES)
     problems = [
-        Problem(file, f"[{place}].{key}".removesuffix("."), said)
-        for place, key, said in _contradictions(keys, reserved)
+        Problem(file, f"[{place}].{key}".removesuffix("."), sentence)
+        for place, key, sentence in _contradictions(keys, reserved)
     ]
     if problems:
         raise ConfigProblems(problems)

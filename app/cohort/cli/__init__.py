@@ -12,6 +12,7 @@ from cohort.cli.check_command import check
 from cohort.cli.frame import CohortGroup
 from cohort.cli.init_command import init
 from cohort.cli.key_command import key
+from cohort.cli.plan_command import plan
 from cohort.cli.profile_command import profile
 from cohort.cli.rollout_commands import rollout
 from cohort.cli.score_command import score
@@ -70,6 +71,7 @@ cli.add_command(init)
 cli.add_command(check)
 cli.add_command(rollout)
 cli.add_command(profile)
+cli.add_command(plan)
 cli.add_command(top)
 cli.add_command(bench)
 cli.add_command(score)

@@ -257,7 +257,7 @@ def _unread(snapshot: Snapshot) -> Iterator[str]:
 def _check_pipelines(snapshot: Snapshot, problems: list[Problem], notes: list[str]) -> None:
     """Check each pipeline against the files of its models."""
     from cohort.errors import LoadFailed
-    from cohort.pipelines import NotTold, check_pipeline, notes_on
+    from cohort.pipelines import NotDeclared, check_pipeline, notes_on
     from cohort.repository import CONFIG_FILE, PIPELINE_FILE, Problem
     from cohort.response_cache import NO_PIPELINES
 
@@ -272,7 +272,7 @@ def _check_pipelines(snapshot: Snapshot, problems: list[Problem], notes: list[st
                 uncached[name] = Problem(f"{name}/{CONFIG_FILE}", "cache", NO_PIPELINES)
             try:
                 wiring = check_pipeline(found, snapshot, name)
-            except NotTold as error:
+            except NotDeclared as error:
                 notes.append(f"{file}: cannot be checked: {error}")
             except (LoadFailed, OSError) as error:
                 sentence = str(error).removeprefix(f"{name}/{PIPELINE_FILE}: ")
@@ -351,8 +351,8 @@ def _open_all(
     if not table.row_count:
         return []
     default = opener.rules.default_chain.reason
-    told = [Text(f"Models run on the CPU: {default}.")] if default else []
-    return [table, *footnotes.lines(), *told]
+    provider = [Text(f"Models run on the CPU: {default}.")] if default else []
+    return [table, *footnotes.lines(), *provider]
 
 
 def _published_alone(wanted: Sequence[_Wanted]) -> Iterator[str]:

@@ -15,10 +15,10 @@ from typing import NoReturn
 from cohort.cli import options
 
 
-def go_on_in_child(tell: Callable[[str], None]) -> None:
+def go_on_in_child(report: Callable[[str], None]) -> None:
     """Fork; return in the child, while this process waits for it and exits with its status.
 
-    tell: Report in this process how a signal such as SIGSEGV ended the child.
+    report: Report in this process how a signal such as SIGSEGV ended the child.
 
     If this process has other threads or a replaced stdout, as in tests, do not fork.
     """
@@ -30,7 +30,7 @@ def go_on_in_child(tell: Callable[[str], None]) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
     child = os.fork()
     if child:
-        _wait(child, tell)
+        _wait(child, report)
     _end_with(parent)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
 
@@ -38,7 +38,7 @@ def go_on_in_child(tell: Callable[[str], None]) -> None:
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def _wait(child: int, tell: Callable[[str], None]) -> NoReturn:
+def _wait(child: int, report: Callable[[str], None]) -> NoReturn:
     def pass_on(number: int, _: FrameType | None) -> None:
         with suppress(ProcessLookupError):
             os.kill(child, number)
@@ -53,10 +53,10 @@ def _wait(child: int, tell: Callable[[str], None]) -> NoReturn:
         name = signal.Signals(-code).name
         if -code == signal.SIGKILL:
             code = options.MISUSED
-            tell(f"the command was killed by {name} (out of memory?); nothing was written")
+            report(f"the command was killed by {name} (out of memory?); nothing was written")
         else:
             code = options.PROBLEMS
-            tell(
+            report(
                 f"a library crashed on the model ({name}); nothing was written. 'cohort inspect' "
                 "reads a model in a separate process"
             )

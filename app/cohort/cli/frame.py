@@ -229,7 +229,7 @@ LINE_SECONDS = 10.0
 def _in_lines(shown: Progress) -> Iterator[None]:
     over = threading.Event()
 
-    def say() -> None:
+    def show() -> None:
         last = ""
         while not over.wait(LINE_SECONDS):
             doing = ", ".join(task.description for task in shown.tasks)
@@ -238,7 +238,7 @@ def _in_lines(shown: Progress) -> Iterator[None]:
                     click.echo(f"{doing} …", err=True)
             last = doing
 
-    thread = threading.Thread(target=say, name="progress", daemon=True)
+    thread = threading.Thread(target=show, name="progress", daemon=True)
     thread.start()
     try:
         yield

@@ -142,8 +142,8 @@ def _check(model: str, file: Path | None) -> Sequence[str]:
     try:
         external = find_external(file)
     except LoadFailed as error:
-        told = str(error)
-        options.fail(told if told.startswith(file.name) else f"{file.name}: {told}")
+        text = str(error)
+        options.fail(text if text.startswith(file.name) else f"{file.name}: {text}")
     if Path("model.onnx") in map(Path, external):
         options.fail(
             f"{file}: its external data is named model.onnx, a name that only the model may have"

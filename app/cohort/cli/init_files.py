@@ -98,14 +98,14 @@ def _add_labels(found: InitFiles, file: Path | None, labels: Path) -> None:
     fitting = [spec for spec in outputs if _may_have(spec, count)]
     exactly = [spec for spec in fitting if spec.shape and spec.shape[-1] == count] or fitting
     if len(exactly) != 1:
-        told = ", ".join(f"{one.name} {one.datatype} {one.shape_text}" for one in outputs)
+        shown = ", ".join(f"{one.name} {one.datatype} {one.shape_text}" for one in outputs)
         which = (
             f"several outputs match: {quoted_names(one.name for one in exactly)}"
             if exactly
             else f"no float output has {count} columns"
         )
         options.fail(
-            f"{labels.name} has {count} labels, and {which}; {quoted(file.name)} gives {told}. "
+            f"{labels.name} has {count} labels, and {which}; {quoted(file.name)} gives {shown}. "
             "Name it in config.yaml: outputs: {OUTPUT: {labels: labels.txt}}"
         )
     found.files[LABELS_FILE] = labels

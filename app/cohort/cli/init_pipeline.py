@@ -32,13 +32,13 @@ def write_pipeline(models: Path, name: str, members: Sequence[str]) -> None:
     """
     from cohort.cli.editor_schemas import PIPELINE_SCHEMA, keep_schemas, schema_comment
     from cohort.errors import LoadFailed
-    from cohort.pipelines import NotTold, facts_on_disk
+    from cohort.pipelines import NotDeclared, facts_on_disk
     from cohort.repository import PIPELINE_FILE, VERSION_FILES, scan
 
     snapshot = scan(models, quiet=0, kinds=VERSION_FILES)
     try:
         known = {member: facts_on_disk(member, snapshot) for member in members}
-    except (LoadFailed, NotTold) as error:
+    except (LoadFailed, NotDeclared) as error:
         options.fail(str(error))
     file = models / name / PIPELINE_FILE
     if name in snapshot.models:

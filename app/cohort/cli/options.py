@@ -193,19 +193,19 @@ def fetch_models(settings: Settings) -> list[Problem]:
         try:
             for _ in range(MAX_LOOKS):
                 before, uses = mirror.status.problems, _uses(mirror.models)
-                mirror.look(uses)
+                mirror.sync(uses)
                 while not mirror.wait(0.2):
                     text = f"Fetching {', '.join(mirror.fetching)}: "
                     done = f"{mirror.status.fetched_bytes >> 20:,} MiB"
                     progress.update(task, description=text + done)
                 same = mirror.status.problems == before and _uses(mirror.models) == uses
-                if mirror.status.trouble or same:
+                if mirror.status.failure or same:
                     break  # else other versions may replace those that failed
         finally:
             mirror.close()
     status = mirror.status
-    trouble = [Problem("", "", status.trouble)] if status.trouble else []
-    return [*trouble, *status.problems]
+    failure = [Problem("", "", status.failure)] if status.failure else []
+    return [*failure, *status.problems]
 
 
 def _uses(models: Path) -> Mapping[str, ModelUse]:

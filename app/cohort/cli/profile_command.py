@@ -58,19 +58,19 @@ def profile(
     from cohort.errors import CohortError
 
     try:
-        seen = _look(settings, model, number, fresh=fresh)
+        measured = _measure(settings, model, number, fresh=fresh)
     except (CohortError, OSError) as error:
         click.echo(f"Error: {error}", err=True)
         context.exit(options.PROBLEMS)
-    described = _describe(seen)
+    described = _describe(measured)
     if as_json:
         click.echo(json.dumps(described, indent=2))
     else:
-        _show(seen, described)
+        _show(measured, described)
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Measured:
     model: str
     number: int
     found: ProfileResult
@@ -88,7 +88,7 @@ class _Seen:
         return replace(self.policy, max_batch_size=self.found.profile.max_batch_size)
 
 
-def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) -> _Seen:
+def _measure(settings: Settings, model: str, number: int | None, *, fresh: bool) -> _Measured:
     from rich.progress import Progress, SpinnerColumn, TextColumn
 
     from cohort.onnx_engine import examples_to_try
@@ -144,7 +144,7 @@ def _look(settings: Settings, model: str, number: int | None, *, fresh: bool) ->
             opened.close()
             if version_opener.inspector is not None:
                 version_opener.inspector.rest()
-    return _Seen(
+    return _Measured(
         model,
         number,
         found,
@@ -203,28 +203,28 @@ def _measure_concurrency(
             more.close()
 
 
-def _describe(seen: _Seen) -> dict[str, Any]:
+def _describe(measured: _Measured) -> dict[str, Any]:
     from cohort.operating import describe_exactness, describe_profile, describe_rows
 
-    found = seen.found
+    found = measured.found
     return {
-        "model": seen.model,
-        "version": str(seen.number),
-        "provider": seen.provider,
-        "threads": seen.threads,
+        "model": measured.model,
+        "version": str(measured.number),
+        "provider": measured.provider,
+        "threads": measured.threads,
         "batching_off": found.profile.reason,
         "padding_off": found.padding.reason,
-        "rows": describe_rows(seen.rows),
-        **describe_exactness(found, seen.chosen, seen.rows),
-        "padding_wanted": bool(seen.policy.pad),
-        "profile": describe_profile(found, seen.device, seen.unpredictable),
-        "differs_from_kept": [] if found.kept else list(seen.differences),
+        "rows": describe_rows(measured.rows),
+        **describe_exactness(found, measured.chosen, measured.rows),
+        "padding_wanted": bool(measured.policy.pad),
+        "profile": describe_profile(found, measured.device, measured.unpredictable),
+        "differs_from_kept": [] if found.kept else list(measured.differences),
     }
 
 
-def _show(seen: _Seen, described: Mapping[str, Any]) -> None:
+def _show(measured: _Measured, described: Mapping[str, Any]) -> None:
     console = Console(width=None if sys.stdout.isatty() else options.WIDTH, highlight=False)
-    profile, found = described["profile"], seen.found
+    profile, found = described["profile"], measured.found
     inline = profile["inline_up_to_rows"]
     table = Table("rows", "ms per run", "rows/s", "", "runs", "", header_style="bold")
     fastest = max((rows / taken for rows, taken in found.profile.seconds.items()), default=0)
@@ -233,12 +233,14 @@ def _show(seen: _Seen, described: Mapping[str, Any]) -> None:
         chosen = "chosen" if rows == found.profile.max_batch_size else ""
         mode = "inline" if rows <= inline else "threaded"
         table.add_row(str(rows), f"{taken * 1000:.3f}", f"{rows / taken:,.0f}", bar, mode, chosen)
-    count = seen.threads or "chosen by ONNX Runtime"
-    console.print(Text(f"{seen.model} {seen.number} on {seen.provider}, threads per run: {count}"))
+    count = measured.threads or "chosen by ONNX Runtime"
+    console.print(
+        Text(f"{measured.model} {measured.number} on {measured.provider}, threads per run: {count}")
+    )
     console.print(table)
     if found.concurrency:
         console.print(_concurrency_table(found.concurrency))
-    for line in _verdicts(seen):
+    for line in _verdicts(measured):
         console.print(Text(line), soft_wrap=True)
 
 
@@ -290,18 +292,18 @@ def _filled(profile: Profile) -> list[str]:
     ]
 
 
-def _verdicts(seen: _Seen) -> list[str]:
-    found = seen.found
+def _verdicts(measured: _Measured) -> list[str]:
+    found = measured.found
     off = found.profile.reason
     lines = [f"Batching: off, {off}" if off else f"Batching: up to {found.profile.max_batch_size}"]
-    lines += _row_lines(seen.rows, off)
+    lines += _row_lines(measured.rows, off)
     lines += _filled(found.profile)
-    if why := found.why_not_exact(seen.chosen, seen.rows):
+    if why := found.why_not_exact(measured.chosen, measured.rows):
         lines.append(f"Same bits as unbatched: not guaranteed, {why}")
     else:
-        alone = "" if seen.chosen.batches else ", since requests are not batched"
+        alone = "" if measured.chosen.batches else ", since requests are not batched"
         lines.append(f"Same bits as unbatched: yes{alone}")
-    if seen.policy.pad:
+    if measured.policy.pad:
         off = found.padding.reason
         lines.append(f"Padding: off, {off}" if off else "Padding: on, outputs do not change")
     if (threads := found.threads).tried > 1:
@@ -309,12 +311,14 @@ def _verdicts(seen: _Seen) -> list[str]:
             f"Threads of an exclusive run: {threads.chosen}; {threads.tried} threads are "
             f"{threads.gain:.2f} times as fast as one"
         )
-    if seen.unpredictable:
-        lines.append(f"Runs on a thread: {seen.unpredictable}")
+    if measured.unpredictable:
+        lines.append(f"Runs on a thread: {measured.unpredictable}")
     if found.kept:
         lines.append(f"Cached profile, measured {found.measured}; --fresh measures again")
-    elif seen.differences:
-        lines.append(f"Measured now: the cached profile differs in {', '.join(seen.differences)}")
+    elif measured.differences:
+        lines.append(
+            f"Measured now: the cached profile differs in {', '.join(measured.differences)}"
+        )
     else:
         lines.append("Measured now")
     return lines

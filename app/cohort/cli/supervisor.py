@@ -14,8 +14,8 @@ import socket
 from collections.abc import Iterable
 from time import monotonic
 
+from cohort.workers.log_lines import write_line
 from cohort.workers.membership import LATE_SECONDS, STARTING_SECONDS, end_with
-from cohort.workers.saying import say_line
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that are forwarded to the server."""
@@ -68,7 +68,7 @@ class _Supervisor:
         self._child, self._listener, self._seconds = child, listener, seconds
         self._log_format, self._stop_seconds = log_format, stop_seconds
         self._ends_by = float("inf")  # until a signal asks it to stop
-        self._told_to_end = False
+        self._asked_to_end = False
         self._sign_seconds = max(STARTING_SECONDS, seconds)
         self._due = monotonic() + self._sign_seconds
         self._stopping = False
@@ -101,7 +101,7 @@ class _Supervisor:
 
     def _forward(self, number: int, _: object) -> None:
         if number != signal.SIGHUP:
-            again, self._told_to_end = self._told_to_end, True
+            again, self._asked_to_end = self._asked_to_end, True
             seconds = LAST_WORDS_SECONDS if again else self._stop_seconds + ENDING_SECONDS
             self._ends_by = monotonic() + seconds
         os.kill(self._child, number)
@@ -144,4 +144,4 @@ class _Supervisor:
     def _kill(self, reason: str) -> None:
         os.kill(self._child, signal.SIGKILL)
         self._due = self._ends_by = float("inf")
-        say_line(self._log_format, "critical", f"{reason}: killed the server", pid=self._child)
+        write_line(self._log_format, "critical", f"{reason}: killed the server", pid=self._child)

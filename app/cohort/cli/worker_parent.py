@@ -11,10 +11,10 @@ from typing import NoReturn
 from cohort.connections.addresses import cannot_listen, listened, open_http
 from cohort.connections.listeners import open_listeners
 from cohort.settings import Settings
+from cohort.workers.log_lines import write_line
 from cohort.workers.membership import STARTING_SECONDS
 from cohort.workers.parent import start_parent
 from cohort.workers.passing import Kind
-from cohort.workers.saying import say_line
 from cohort.workers.systemd import Systemd
 from cohort.workers.worker_process import WorkerOptions
 
@@ -39,7 +39,7 @@ def run_workers(settings: Settings) -> NoReturn:
         settings.drain_seconds,
         settings.log_format,
     )
-    say_line(
+    write_line(
         settings.log_format,
         "info",
         "listening for HTTP",
@@ -57,7 +57,7 @@ def _open(
         return opened()
     except OSError as error:
         reason = cannot_listen(error, getattr(settings, name), setting=name)
-        say_line(settings.log_format, "error", "cannot start", reason=reason)
+        write_line(settings.log_format, "error", "cannot start", reason=reason)
         raise SystemExit(1) from None
 
 

@@ -6,7 +6,7 @@ from cohort.codec.json_body import parse_json
 from cohort.codec.json_outputs import encode_tensor
 from cohort.codec.long_tensors import decode_tensor
 from cohort.codec.predict_request import (
-    LONGEST_ID,
+    MAX_ID,
     PredictRequest,
     check_id,
     decode_inputs,
@@ -21,7 +21,7 @@ from cohort.codec.predict_response import (
     encode_simple,
 )
 from cohort.codec.rows import (
-    LONGEST_BODY,
+    MAX_ROWS_BODY_BYTES,
     Asked,
     RowRequest,
     Values,
@@ -39,8 +39,8 @@ from cohort.codec.varints import pack_values, unpack_values
 __all__ = [
     "ELEMENT_BYTES",
     "LARGE_BYTES",
-    "LONGEST_BODY",
-    "LONGEST_ID",
+    "MAX_ID",
+    "MAX_ROWS_BODY_BYTES",
     "SIGNATURE",
     "Asked",
     "PredictRequest",

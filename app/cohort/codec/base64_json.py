@@ -110,7 +110,7 @@ def _decode_any_spelling(text: str) -> bytes:
         parts.append(b64decode(part[:whole], validate=True))
         left = part[whole:]
     if padding and (len(left) + padding) % 4:
-        raise ValueError("padding of another length")
+        raise ValueError("padding of a wrong length")
     return b"".join([*parts, b64decode(left + "=" * (-len(left) % 4), validate=True)])
 
 

@@ -44,7 +44,7 @@ def from_bytes(
     got = buffer.nbytes if isinstance(buffer, memoryview) else len(buffer)
     if got != expected:
         raise InvalidInput(
-            f"input {quoted(name)} of {datatype} and shape {list(wanted)} takes {expected} bytes, "
+            f"input {quoted(name)} of {datatype} and shape {list(wanted)} needs {expected} bytes, "
             f"got {got}"
         )
     if not expected:
@@ -54,8 +54,8 @@ def from_bytes(
         if flat.max() > 1:
             index = int((flat > 1).argmax())
             raise InvalidInput(
-                f"input {quoted(name)} of BOOL takes bytes of 0 or 1, got {flat[index]} at byte "
-                f"{index}"
+                f"input {quoted(name)} of BOOL must have only bytes 0 and 1, got {flat[index]} at "
+                f"byte {index}"
             )
         return flat.view(np.bool_).reshape(wanted)
     if row.packed:
@@ -72,7 +72,7 @@ def _split(buffer: BytesLike, shape: Shape, name: str, files: bool) -> Array:
     count, end, at = prod(shape), len(buffer), 0
     if count * _LENGTH.size > end:
         raise InvalidInput(
-            f"input {quoted(name)} of BYTES and shape {list(shape)} takes at least "
+            f"input {quoted(name)} of BYTES and shape {list(shape)} needs at least "
             f"{count * _LENGTH.size} bytes, got {end}"
         )
     data = buffer if buffer.__class__ is bytes else bytes(buffer)  # slices of bytes are fastest
@@ -141,8 +141,8 @@ def from_texts(parts: Sequence[bytes], name: str = "", *, files: bool = False) -
 
 def _uneven(name: str) -> InvalidInput:
     return InvalidInput(
-        f"input {quoted(name)} has elements that are not UTF-8 and not all of one length, which "
-        "the runtime takes only one at a time: send each in a request of its own"
+        f"input {quoted(name)} has elements that are not UTF-8 and differ in length. The runtime "
+        "accepts only one of these per run: send each in a separate request"
     )
 
 

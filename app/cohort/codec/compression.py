@@ -34,7 +34,7 @@ async def decompress(
     if name == "identity":
         return bytes(body)
     if name not in {"gzip", "x-gzip", "deflate"}:
-        raise UnsupportedMedia(f"this route takes gzip and deflate, not {quoted(name)}")
+        raise UnsupportedMedia(f"this route accepts gzip and deflate, not {quoted(name)}")
     stream = zlib.decompressobj(GZIP if name != "deflate" else _deflate(body))
     try:
         parts = [stream.decompress(body, min(DECOMPRESS_AT_ONCE, limit) + 1)]
@@ -46,13 +46,17 @@ async def decompress(
             size += len(parts[-1])
             hold(len(parts[-1]))
     except zlib.error:
-        raise InvalidInput(f"the body is not the {name} that it is said to be") from None
+        raise InvalidInput(
+            f"the body is not {name}, although its headers name that encoding"
+        ) from None
     if size > limit:
-        raise TooLarge(f"the body is larger than the {limit / 2**20:g} MiB this server takes")
+        raise TooLarge(
+            f"the body is larger than the {limit / 2**20:g} MiB that this server accepts"
+        )
     if not stream.eof:
         raise InvalidInput(f"the body ends within its {name}")
     if stream.unused_data:
-        raise InvalidInput(f"the body goes on after its {name}")
+        raise InvalidInput(f"the body continues after its {name}")
     return parts[0] if len(parts) == 1 else await asyncio.to_thread(b"".join, parts)
 
 

@@ -20,7 +20,7 @@ from cohort.tensors import BY_NAME, Array, Arrays, TensorSpec
 CSV_WORK = 16
 """Cost of reading one byte of CSV, in bytes of JSON."""
 
-LONGEST_LINE = 1 << 20
+MAX_LINE_CHARACTERS = 1 << 20
 """Limit on the characters of a line: it is read in one call, during which no other thread runs."""
 
 LINES_UNTIMED = 4096
@@ -70,7 +70,7 @@ def read_csv(
     except UnicodeDecodeError:
         raise InvalidInput("the CSV is not UTF-8") from None
     if not number:
-        raise InvalidInput("the CSV has no rows but the names of its columns")
+        raise InvalidInput("the CSV has column names, but no rows")
     return {column.spec.name: column.array() for column in columns}
 
 
@@ -94,11 +94,11 @@ def _lines(body: bytes, check: Callable[[], None]) -> Iterator[str]:
     for number in count():
         if number % LINES_UNTIMED == 0:
             check()
-        line = file.readline(LONGEST_LINE)
+        line = file.readline(MAX_LINE_CHARACTERS)
         if not line:
             return
-        if len(line) == LONGEST_LINE:
-            raise InvalidInput(f"the CSV has a line of more than {LONGEST_LINE} characters")
+        if len(line) == MAX_LINE_CHARACTERS:
+            raise InvalidInput(f"the CSV has a line of more than {MAX_LINE_CHARACTERS} characters")
         if line.strip("\r\n"):  # an empty line is not a row
             yield line
 
@@ -191,7 +191,7 @@ class _Cells:
         if wrong.any():
             row, column = map(int, np.argwhere(wrong)[0])
             raise InvalidInput(
-                f"input {quoted(self.spec.name)} takes {self.spec.datatype}, got "
+                f"input {quoted(self.spec.name)} must be {self.spec.datatype}, got "
                 f"{exact[row, column]} at row {first + row}, which is out of range"
             )
         return array
@@ -214,7 +214,7 @@ class _Cells:
         if self._is_empty(cell):
             return missing_value(self.spec.name, self.spec.datatype, "an empty cell", where)
         return InvalidInput(
-            f"input {quoted(self.spec.name)} takes {self.spec.datatype}, got "
+            f"input {quoted(self.spec.name)} must be {self.spec.datatype}, got "
             f"{quoted(cell, 40)}{where}"
         )
 

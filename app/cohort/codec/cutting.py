@@ -25,7 +25,7 @@ MAX_DEPTH = 1024
 LIST, OBJECT, TEXT = b"[", b"{", b'"'
 CLOSING = {LIST: b"]", OBJECT: b"}"}
 
-_MOST_STRINGS = 4
+_MAX_STRINGS = 4
 """Strings skipped in the search for a comma: JSON has one around every second string."""
 
 
@@ -165,7 +165,7 @@ class _Cutter:
         """Cut the innermost open value at its last comma between two positions of the block."""
         container = self._open[-1]
         quotes, text_ends = found.quotes, int(np.searchsorted(found.quotes, before))
-        for _ in range(_MOST_STRINGS + 1):
+        for _ in range(_MAX_STRINGS + 1):
             gap = after
             if text_ends:
                 gap = max(after, int(quotes[text_ends - 1]) + 1)

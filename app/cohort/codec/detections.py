@@ -79,7 +79,7 @@ class Detector:
         if (count := int(counts.sum())) > MAX_OBJECTS:
             raise InvalidInput(
                 f"{count} objects of output {quoted(self.name)} are more than the {MAX_OBJECTS} "
-                "that one request gets: send fewer pictures, or raise the threshold"
+                "allowed in one request: send fewer pictures, or raise the threshold"
             )
         texts = []
         for picture in range(len(boxes)):

@@ -76,7 +76,7 @@ def read_files(files: Sequence[File], specs: Sequence[TensorSpec]) -> Arrays:
         if len(specs) != 1:
             names = quoted_names(spec.name for spec in specs)
             raise InvalidInput(
-                "a body that is one file is for a model with one input; this one takes "
+                "a body with one file needs a model with one input; this one has "
                 f"{names}: send multipart/form-data with a part of each name"
             )
         return {specs[0].name: specs[0].fit(_make(specs[0], files))}
@@ -92,14 +92,14 @@ def _make(spec: TensorSpec, files: Sequence[File]) -> Array:
     first = files[0]
     if any(file.array is not None for file in files):
         if len(files) > 1 or first.array is None:
-            raise InvalidInput(f"input {quoted(spec.name)} takes one .npy file, with all its rows")
+            raise InvalidInput(f"input {quoted(spec.name)} must be one .npy file with all rows")
         return fit_array(spec, first.array)
     if spec.datatype == "BYTES" and first.media != "application/json":
         return _elements(spec, files)
     if is_stream(spec) and not _is_value(first):
         if len(files) > 1:
             raise InvalidInput(
-                f"input {quoted(spec.name)} takes one file a request, got {len(files)}"
+                f"input {quoted(spec.name)} accepts one file per request, got {len(files)}"
             )
         return read_stream(first.data)
     values: list[object] = []
@@ -131,7 +131,7 @@ def _elements(spec: TensorSpec, files: Sequence[File]) -> Array:
             shape[0] = count // max(prod(shape[1:]), 1)
     if prod(shape) != count:
         raise InvalidInput(
-            f"input {quoted(spec.name)} takes shape {spec.shape_text}, and {count} "
+            f"input {quoted(spec.name)} must have shape {spec.shape_text}, and {count} "
             f"{'files are' if count > 1 else 'file is'} not {prod(shape)} elements"
         )
     if any(len(file.data) > FILE_BYTES for file in files):
@@ -147,8 +147,8 @@ def _elements(spec: TensorSpec, files: Sequence[File]) -> Array:
 def _no_file(spec: TensorSpec, media: str) -> UnsupportedMedia:
     csv = ", or CSV to /invocations?model=NAME" if media == "text/csv" else ""
     return UnsupportedMedia(
-        f"input {quoted(spec.name)} takes {spec.datatype} {spec.shape_text}, not a file of "
-        f"{quoted(media)}: send JSON, or a .npy file ({NPY}), or the array's bytes to "
+        f"input {quoted(spec.name)} must be {spec.datatype} {spec.shape_text}, not a file of "
+        f"{quoted(media)}. Send JSON, a .npy file ({NPY}), or the array's bytes to "
         f"/v2/models/…/infer with Inference-Header-Content-Length: 0{csv}. To send a picture, "
         "a sound or a text, describe the input in the model's config.yaml (image, audio, "
         "tokenizer). Models that decode files take BYTES, or UINT8 of one open dimension"

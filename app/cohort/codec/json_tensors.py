@@ -27,10 +27,10 @@ Shape = tuple[int, ...]
 
 MAX_RANK = 64  # numpy's limit
 
-MOST_TEXTS = 1 << 18
+MAX_TEXTS = 1 << 18
 """Maximum elements of BYTES in a request.
 
-The runtime takes 100 ns to copy each in and as long to copy each out, and holds the interpreter.
+The runtime copies each in for 100 ns and out for 100 ns, while it holds the interpreter lock.
 """
 
 
@@ -83,7 +83,7 @@ def from_any(name: str, value: object) -> Array:
             return to_array(name, datatype, leaves, shape)
     odd = next((leaf for leaf in leaves if type(leaf) not in _SCALARS), None)
     raise InvalidInput(
-        f"input {quoted(name)} has {shown(odd)}, which is no number, boolean or string"
+        f"input {quoted(name)} has {shown(odd)}, which is not a number, boolean or string"
         if odd is not None or None in leaves
         else f"input {quoted(name)} has values of several kinds"
     )
@@ -193,9 +193,9 @@ ALL = Among()
 
 def check_texts(name: str, count: int) -> None:
     """Raise InvalidInput for more elements of BYTES than a request may have."""
-    if count > MOST_TEXTS:
+    if count > MAX_TEXTS:
         raise InvalidInput(
-            f"input {quoted(name)} has more than the {MOST_TEXTS} elements of BYTES that a request "
+            f"input {quoted(name)} has more than the {MAX_TEXTS} elements of BYTES that a request "
             "may have: send fewer rows"
         )
 
@@ -308,7 +308,7 @@ def _unfit(
     name: str, datatype: str, leaf: object, index: int, shape: Shape, among: Among
 ) -> InvalidInput:
     return InvalidInput(
-        f"input {quoted(name)} takes {datatype}, got {shown(leaf)}{at_place(index, shape, among)}"
+        f"input {quoted(name)} must be {datatype}, got {shown(leaf)}{at_place(index, shape, among)}"
     )
 
 
@@ -344,7 +344,7 @@ def out_of_range(
 ) -> InvalidInput:
     """Make the error for an element out of range, at `index`."""
     return InvalidInput(
-        f"input {quoted(name)} takes {datatype}, got {shown(value)}"
+        f"input {quoted(name)} must be {datatype}, got {shown(value)}"
         f"{at_place(index, shape, among)}, which is out of range"
     )
 
@@ -375,7 +375,7 @@ def uneven(
 def wrong_count(name: str, shape: Shape, count: int) -> InvalidInput:
     """Make the error for `count` elements if the shape takes another number."""
     return InvalidInput(
-        f"input {quoted(name)} of shape {list(shape)} takes {prod(shape)} elements, got {count}"
+        f"input {quoted(name)} of shape {list(shape)} needs {prod(shape)} elements, got {count}"
     )
 
 

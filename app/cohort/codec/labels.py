@@ -15,10 +15,10 @@ from cohort.codec.ranking import best_of, check_classes, scores_at
 from cohort.errors import InvalidInput, quoted, quoted_names
 from cohort.tensors import BY_NAME, Array, TensorSpec
 
-MOST_TOP = 1 << 20
+MAX_TOP = 1 << 20
 """Maximum labels of a row in a request; if an output has fewer classes, it returns all."""
 
-MOST_LABEL_TEXT = 64 << 20
+MAX_LABEL_TEXT = 64 << 20
 """Maximum bytes of labels in one response."""
 
 FEW_LABELS = 32
@@ -41,7 +41,7 @@ def read_top(place: str, value: object) -> int:
         number = int(value)
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         raise InvalidInput(f"{place} must be a whole number >= 1, got {shown(value)}")
-    return min(number, MOST_TOP)
+    return min(number, MAX_TOP)
 
 
 def can_be_labelled(spec: TensorSpec) -> bool:
@@ -175,11 +175,11 @@ class Labeller:
         scores = array.reshape(-1, classes) if classes else array.reshape(prod(array.shape[:-1]), 0)
         count = self.count(classes, top)
         check_classes(spec, len(scores), count)
-        if len(scores) * count * self.widest > MOST_LABEL_TEXT:
+        if len(scores) * count * self.widest > MAX_LABEL_TEXT:
             raise InvalidInput(
-                f"{len(scores)} rows of {count} labels of output {quoted(spec.name)} are more than "
-                f"the {MOST_LABEL_TEXT >> 20} MB that one request gets: send fewer rows, or ask "
-                "for fewer labels"
+                f"{len(scores)} rows of {count} labels of output {quoted(spec.name)} exceed the "
+                f"limit of {MAX_LABEL_TEXT >> 20} MiB per request: send fewer rows, or ask for "
+                "fewer labels"
             )
         places = best_of(scores, self._kind, count, check)
         found = scores_at(scores, places)
@@ -266,13 +266,12 @@ def _without(labellers: Sequence[Labeller | None]) -> InvalidInput:
     having = [one.spec.name for one in labellers if one is not None]
     if having:
         return InvalidInput(
-            f"'top' asks for labels, and the requested outputs have none; {quoted_names(having)} "
-            f"{'has' if len(having) == 1 else 'have'}"
+            "'top' asks for labels, but the requested outputs have no labels; only "
+            f"{quoted_names(having)} {'has' if len(having) == 1 else 'have'} labels"
         )
     return InvalidInput(
-        "'top' asks for labels, and this model's outputs have none; `outputs: {<name>: {labels: "
-        "labels.txt}}` in its config.yaml, or in a pipeline's pipeline.yaml, gives an output "
-        "labels, one for each column"
+        "'top' asks for labels, but this model's outputs have no labels. Set `outputs: {<name>: "
+        "{labels: labels.txt}}` in its config.yaml or pipeline.yaml, with one label per column"
     )
 
 

@@ -39,13 +39,13 @@ CUT_FROM_BYTES = 1 << 18
 SHORT_BYTES = 256
 """Lists and objects inside objects, up to this size, are read at once."""
 
-MOST_MEMBERS = 10_000
+MAX_MEMBERS = 10_000
 """Maximum members of objects and elements of non-tensor lists, in a long body."""
 
-LONGEST_TEXT = 1 << 20
+MAX_PIECE_BYTES = 1 << 20
 """Maximum bytes of a piece without its long values. Only one number or space can be longer."""
 
-MOST_OBJECTS_DEEP = 16
+MAX_OBJECT_DEPTH = 16
 """Maximum nesting of objects; valid requests have four."""
 
 
@@ -146,9 +146,9 @@ class _Source:
         """Parse a piece, and leave its lists that are not short as LongLists."""
         value = self.parse(piece, kind, self._values(piece), deep=deep)
         self._members += len(value)
-        if self._members > MOST_MEMBERS:
+        if self._members > MAX_MEMBERS:
             raise InvalidInput(
-                f"the body has more than {MOST_MEMBERS} members and elements besides its tensors"
+                f"the body has more than {MAX_MEMBERS} members and elements outside its tensors"
             )
         return value
 
@@ -163,7 +163,7 @@ class _Source:
             return found
         for place, one in enumerate(found) if kind == LIST else list(found.items()):
             if isinstance(place, str) and place.startswith(self._token):
-                raise InvalidInput("the body has an object with a key of very many characters")
+                raise InvalidInput("the body has an object with a key that is too long")
             if isinstance(one, str) and one.startswith(self._token):
                 found[place] = self._make(values[int(one[len(self._token) :])], deep)
         return found
@@ -171,9 +171,9 @@ class _Source:
     def text(self, piece: Section, kind: bytes, values: Sequence[Value]) -> bytes:
         """Return the text of a piece in brackets, with placeholders for `values`."""
         size = piece.end - piece.start - sum([value.end - value.start for value in values])
-        if size > LONGEST_TEXT:
+        if size > MAX_PIECE_BYTES:
             raise InvalidInput(
-                f"the body has more than {LONGEST_TEXT} bytes of one number or space"
+                f"the body has more than {MAX_PIECE_BYTES} bytes of one number or space"
             )
         parts, at = [kind], piece.start
         for number, value in enumerate(values):
@@ -182,7 +182,7 @@ class _Source:
         return b"".join([*parts, self._body[at : piece.end], CLOSING[kind]])
 
     def _is_blank(self, piece: Section) -> bool:
-        if piece.values or piece.end - piece.start > LONGEST_TEXT:
+        if piece.values or piece.end - piece.start > MAX_PIECE_BYTES:
             return False
         return not self._body[piece.start : piece.end].strip(b" \t\n\r")
 
@@ -223,8 +223,8 @@ class _Source:
             if not rest and self._is_blank(first):
                 return []
             return LongList(self, value.pieces)
-        if deep >= MOST_OBJECTS_DEEP:
-            raise InvalidInput(f"the body has more than {MOST_OBJECTS_DEEP} objects in one another")
+        if deep >= MAX_OBJECT_DEPTH:
+            raise InvalidInput(f"the body has more than {MAX_OBJECT_DEPTH} nested objects")
         members: dict[str, object] = {}
         for piece in value.pieces:
             some = self.read(piece, OBJECT, deep=deep + 1)
@@ -256,7 +256,7 @@ class _Source:
         return place
 
 
-_LONGEST_ESCAPE = 12  # bytes of a surrogate pair: two escapes for one character
+_MAX_ESCAPE_BYTES = 12  # bytes of a surrogate pair: two escapes for one character
 _CHARACTERS = re.compile(
     rb"""(?: [^\\]++
          | \\ u [dD][89abAB] .{2} \\ u .{4}  # halves of one character
@@ -270,7 +270,7 @@ def _between_characters(body: bytes, at: int) -> int:
     """Return a position about a block after `at`, between two characters or escapes."""
     stop = at + BLOCK_BYTES
     start = at + len(
-        body[at : stop - _LONGEST_ESCAPE].rstrip(b"\\")
+        body[at : stop - _MAX_ESCAPE_BYTES].rstrip(b"\\")
     )  # this position is not inside an escape
     whole = _CHARACTERS.match(body, start, stop)
     end = whole.end() if whole else stop

@@ -58,9 +58,9 @@ def missing_value(name: str, datatype: str, what: str, place: str) -> InvalidInp
     kind = BY_NAME[datatype].kind
     float_input = ", or give the model a float input, where it is NaN" if kind == "int" else ""
     return InvalidInput(
-        f"input {quoted(name)} takes {datatype}, got {what}{place}: send a value, or say what "
-        f"stands for a missing one in config.yaml (or pipeline.yaml), under inputs.{name}.missing"
-        f"{float_input}"
+        f"input {quoted(name)} must be {datatype}, got {what}{place}: send a value, or set the "
+        f"replacement for a missing one in config.yaml (or pipeline.yaml), under "
+        f"inputs.{name}.missing{float_input}"
     )
 
 

@@ -10,13 +10,13 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 
 from cohort.errors import InvalidInput, quoted
 
-MOST_PARTS = 1024
+MAX_PARTS = 1024
 """Maximum parts of a body: reading a part takes 10 µs."""
 
-MOST_HEADERS = 8
+MAX_HEADERS = 8
 """Maximum headers of a part; valid parts need three."""
 
-LONGEST_CONTENT_TYPE = 512
+MAX_CONTENT_TYPE = 512
 
 PARSED_AT_ONCE = 1 << 20
 """Bytes searched in one call, during which no other thread runs: half a millisecond."""
@@ -44,14 +44,14 @@ class FormPart(NamedTuple):
 
 def split_parts(body: bytes, content_type: str) -> list[FormPart]:
     """Split a body whose Content-Type header is `content_type`. Raises InvalidInput."""
-    if len(content_type) > LONGEST_CONTENT_TYPE:
-        raise InvalidInput(f"the content-type has more than {LONGEST_CONTENT_TYPE} characters")
+    if len(content_type) > MAX_CONTENT_TYPE:
+        raise InvalidInput(f"the content-type has more than {MAX_CONTENT_TYPE} characters")
     _, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")
     if not boundary:
         raise InvalidInput(
-            "the content-type multipart/form-data names no boundary; leave the header "
-            "out, and the client that writes the form sets it"
+            "the content-type multipart/form-data has no boundary; omit the header, so that "
+            "the client that writes the form sets it"
         )
     reader = _Reader()
     try:
@@ -66,7 +66,7 @@ def split_parts(body: bytes, content_type: str) -> list[FormPart]:
                 "on_part_end": reader.end_part,
                 "on_end": reader.end,
             },
-            max_header_count=MOST_HEADERS,
+            max_header_count=MAX_HEADERS,
         )
         for at in range(0, len(body), PARSED_AT_ONCE):
             parser.write(body[at : at + PARSED_AT_ONCE])
@@ -85,8 +85,8 @@ class _Reader:
         self.ended = False
 
     def begin(self) -> None:
-        if len(self.parts) == MOST_PARTS:
-            raise InvalidInput(f"the multipart/form-data body has more than {MOST_PARTS} parts")
+        if len(self.parts) == MAX_PARTS:
+            raise InvalidInput(f"the multipart/form-data body has more than {MAX_PARTS} parts")
         self._headers: dict[bytes, str] = {}
         self._data: list[bytes] = []
         self._name = self._value = b""
@@ -110,7 +110,7 @@ class _Reader:
         if coding not in _PLAIN:
             raise InvalidInput(
                 f"part {number} has the content-transfer-encoding {quoted(coding)}: "
-                "multipart/form-data has none"
+                "multipart/form-data must not use one"
             )
         disposition, options = parse_options_header(self._headers.get(b"content-disposition"))
         if disposition != b"form-data" or b"name" not in options:

@@ -23,7 +23,7 @@ from cohort.tensors import BY_DTYPE, BY_NAME, Array, TensorSpec
 
 NPY = "application/x-npy"
 
-LONGEST_HEADER = 1024
+MAX_HEADER_BYTES = 1024
 """Maximum bytes of a header; arrays of one datatype have about 128."""
 
 COPIED_AT_ONCE = 1 << 20
@@ -45,17 +45,19 @@ def read_npy(body: bytes) -> Array:
         raise InvalidInput("the body is not a .npy file: it does not begin as numpy.save does")
     where = _LENGTHS.get(body[6:8])
     if where is None:
-        raise InvalidInput("the .npy file is of a format version that is none of 1.0, 2.0 and 3.0")
+        raise InvalidInput("the .npy file has an unknown format version; use 1.0, 2.0 or 3.0")
     length = int.from_bytes(body[where], "little")
-    if length > LONGEST_HEADER:
-        raise InvalidInput(f"the .npy file's header has {length} bytes, more than {LONGEST_HEADER}")
+    if length > MAX_HEADER_BYTES:
+        raise InvalidInput(
+            f"the .npy file's header has {length} bytes, more than {MAX_HEADER_BYTES}"
+        )
     start = where.stop + length
     dtype, fortran, shape = _read_header(body[where.stop : start])
     expected = prod(shape) * dtype.itemsize
     if len(body) - start != expected:
         raise InvalidInput(
-            f"the .npy file says {dtype.str} of shape {list(shape)}, which is {expected} bytes, "
-            f"but {max(len(body) - start, 0)} follow its header"
+            f"the .npy file declares {dtype.str} of shape {list(shape)}, which is {expected} "
+            f"bytes, but {max(len(body) - start, 0)} follow its header"
         )
     if not expected:
         return np.empty(shape, dtype)
@@ -80,11 +82,11 @@ def _read_header(header: bytes) -> tuple[np.dtype[Any], bool, tuple[int, ...]]:
     if isinstance(descr, str) and descr.lstrip("|") == "O":
         raise InvalidInput(
             "the .npy file has pickled objects, which are never loaded; save text as numpy.str_, "
-            "numbers with a dtype of their own"
+            "numbers with a numeric dtype"
         )
     dtype = _dtype(descr)
     if len(shape) > MAX_RANK or any(size.__class__ is not int or size < 0 for size in shape):
-        raise InvalidInput(f"the .npy file has the shape {quoted(str(shape))}, which is no array's")
+        raise InvalidInput(f"the .npy file has an invalid shape: {quoted(str(shape))}")
     # numpy's strides must be able to count the bytes, even of an empty array.
     if prod(size or 1 for size in shape) * dtype.itemsize >= 1 << 63:
         raise InvalidInput("the .npy file has a shape of too many elements")
@@ -99,7 +101,7 @@ def _dtype(descr: object) -> np.dtype[Any]:
                 return dtype
     except (TypeError, ValueError):
         pass
-    raise InvalidInput(f"the .npy file is of {quoted(str(descr))}, which no input is")
+    raise InvalidInput(f"the .npy file is of {quoted(str(descr))}, which no input can be")
 
 
 def fit_work(array: Array) -> int:
@@ -127,11 +129,13 @@ def fit_array(spec: TensorSpec, array: Array) -> Array:
         got = BY_DTYPE.get(native.dtype)
         save = f"; save it with .astype({wanted.dtype.name!r})" if wanted.numpy_native else ""
         raise InvalidInput(
-            f"input {quoted(spec.name)} takes {wanted.name}, got "
+            f"input {quoted(spec.name)} must be {wanted.name}, got "
             f"{given.str if got is None else got.name}{save}"
         )
     if wanted.name == "BOOL" and native.size and native.view(np.uint8).max() > 1:
-        raise InvalidInput(f"input {quoted(spec.name)} of BOOL takes bytes of 0 or 1, got others")
+        raise InvalidInput(
+            f"input {quoted(spec.name)} of BOOL must have only bytes 0 and 1, got others"
+        )
     return native
 
 

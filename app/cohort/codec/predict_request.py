@@ -22,7 +22,7 @@ from cohort.tensors import ANY, Array, Arrays, TensorSpec, check_names
 
 Parameter = str | int | float | bool
 
-LONGEST_ID = 4096
+MAX_ID = 4096
 """Maximum characters of a request's id, which the response repeats."""
 
 _KEYS = (
@@ -168,13 +168,13 @@ def _read_rest(request: PredictRequest, document: Mapping[str, Any]) -> None:
 
 def check_id(value: str | None) -> None:
     """Raise InvalidInput for an id that is too long."""
-    if value is not None and len(value) > LONGEST_ID:
+    if value is not None and len(value) > MAX_ID:
         raise too_long_id()
 
 
 def too_long_id() -> InvalidInput:
-    """Make the error for an id of more than LONGEST_ID characters."""
-    return InvalidInput(f"'id' has more than {LONGEST_ID} characters")
+    """Make the error for an id of more than MAX_ID characters."""
+    return InvalidInput(f"'id' has more than {MAX_ID} characters")
 
 
 def _text(key: str, value: object) -> str | None:
@@ -196,7 +196,7 @@ def _names(value: object) -> list[str]:
         raise InvalidInput(f"'outputs' must be a list of output names, got {shown(value)}")
     names = few_of(value)
     if not names:
-        raise InvalidInput("'outputs' names none; left out, it means all")
+        raise InvalidInput("'outputs' is empty; omit it to get all outputs")
     for name in names:
         if not isinstance(name, str):
             raise InvalidInput(f"'outputs' must be a list of output names, got {shown(name)} in it")
@@ -237,7 +237,7 @@ def decode_inputs(request: PredictRequest, specs: Sequence[TensorSpec]) -> Array
     if request.single:
         if len(specs) != 1:
             raise InvalidInput(
-                "'input' is for a model with one input; this one takes "
+                "'input' is for a model with one input; this one has "
                 f"{quoted_names(spec.name for spec in specs)}: "
                 "give them by name under 'inputs'"
             )

@@ -112,7 +112,10 @@ def _dump(
     *,
     unnamed: bool = False,
 ) -> bytes:
-    """Write `response` with `outputs` at `place`; if `unnamed`, the only output has no name."""
+    """Write `response` as JSON, with `outputs` under the key `place`.
+
+    unnamed: True to write the only output without its name.
+    """
     for array in outputs.values():
         if array.dtype not in BY_ITSELF or array.nbytes > WRITTEN_AT_ONCE:
             break

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cohort.errors import InvalidInput, quoted
 from cohort.tensors import BY_NAME, Array, Datatype, TensorSpec
 
-MOST_CLASSES = 1 << 20
+MAX_CLASSES = 1 << 20
 """Maximum classes in the response to a request, over all rows: some 80 MB of text."""
 
 RANKED_AT_ONCE = 1 << 16
@@ -32,11 +32,11 @@ def ranked_datatype(spec: TensorSpec) -> Datatype:
 
 
 def check_classes(spec: TensorSpec, rows: int, count: int) -> None:
-    """Raise InvalidInput for more than MOST_CLASSES over all rows."""
-    if rows * count > MOST_CLASSES:
+    """Raise InvalidInput for more than MAX_CLASSES over all rows."""
+    if rows * count > MAX_CLASSES:
         raise InvalidInput(
             f"{rows} rows of {count} classes of output {quoted(spec.name)} are more than "
-            f"the {MOST_CLASSES} that one request gets: send fewer rows, or ask for fewer classes"
+            f"the {MAX_CLASSES} allowed in one request: send fewer rows, or ask for fewer classes"
         )
 
 

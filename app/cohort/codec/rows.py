@@ -22,7 +22,7 @@ from cohort.codec.json_tensors import PACKERS
 from cohort.codec.templates import ResponseTemplate
 from cohort.tensors import Array, TensorSpec
 
-LONGEST_BODY = 4096
+MAX_ROWS_BODY_BYTES = 4096
 """Maximum bytes of a body; overhead no longer dominates in a longer one."""
 
 Values = list[float] | bytes

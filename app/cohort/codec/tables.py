@@ -77,12 +77,12 @@ def _in_order(rows: Sequence[Any], names: Sequence[str], first: int) -> list[lis
         absent = [name for name in names if name not in row]
         if absent:
             raise InvalidInput(
-                f"the row at [{number}] has no column {quoted(absent[0])}, which the first has; "
-                "null stands for a missing value"
+                f"the row at [{number}] has no column {quoted(absent[0])}, which the first row "
+                "has; null stands for a missing value"
             )
         other = next(name for name in row if name not in known)
         raise InvalidInput(
-            f"the row at [{number}] has a column {quoted(other)}, which the first has not"
+            f"the row at [{number}] has a column {quoted(other)}, which the first row does not have"
         )
     return [[row[name] for name in names] for row in rows]
 
@@ -170,7 +170,7 @@ def place_inputs(
     if columns is not None:
         check_columns(columns, names)
     if width != len(specs):
-        raise InvalidInput(f"the table has {width} columns, and the model {len(specs)} inputs")
+        raise InvalidInput(f"the table has {width} columns, but the model has {len(specs)} inputs")
     return range(width)
 
 
@@ -190,7 +190,7 @@ def check_columns(columns: Sequence[str], wanted: Sequence[str]) -> None:
         if not times[name]:
             raise InvalidInput(f"column {quoted(name)} is missing")
         if times[name] > 1:
-            raise InvalidInput(f"the column {quoted(name)} is there twice")
+            raise InvalidInput(f"the column {quoted(name)} is listed twice")
 
 
 def has_columns(names: Collection[str], specs: Sequence[TensorSpec]) -> bool:

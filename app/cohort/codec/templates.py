@@ -1,4 +1,4 @@
-"""Responses of one form to small requests of rows, written together.
+"""Templates for the responses to small requests of rows; one text for several responses.
 
 All responses of one form share a text. It has gaps for the values that differ: rows, ids and times.
 The text is made once for each requested selection of outputs, and cached.
@@ -19,7 +19,7 @@ from cohort.codec.labels import Labeller
 from cohort.errors import CohortError
 from cohort.tensors import Array
 
-MOST_KNOWN_TEXTS = 4096
+MAX_KNOWN_TEXTS = 4096
 """Maximum texts in the cache."""
 
 NO_LABELS, UNASKED = -1, -2
@@ -155,7 +155,7 @@ class ResponseTemplate:
         return _form_of(self._text, run.selection, shapes)
 
 
-@lru_cache(MOST_KNOWN_TEXTS)
+@lru_cache(MAX_KNOWN_TEXTS)
 def _form_of(
     write: Callable[[Selection, Shapes], Text], selection: Selection, shapes: Shapes
 ) -> tuple[bytes, Sequence[Gap], Text]:

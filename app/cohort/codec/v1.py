@@ -165,7 +165,7 @@ def _check_single(specs: Sequence[TensorSpec], *, rows: bool) -> None:
         return
     names = quoted_names(spec.name for spec in specs)
     form = "each of 'instances' must be an object" if rows else "'inputs' must be an object"
-    raise InvalidInput(f"the model takes the inputs {names}: {form} with them by name")
+    raise InvalidInput(f"the model has the inputs {names}: {form} with them by name")
 
 
 def _columns(rows: list[Any], specs: Sequence[TensorSpec], first: int = 0) -> dict[str, Any]:
@@ -236,4 +236,4 @@ def _rows(value: Any) -> Any:
 
 
 def _not_by_row(why: str) -> CohortError:
-    return InvalidInput(f"{why}: send columns, with 'inputs' in place of 'instances'")
+    return InvalidInput(f"{why}: send columns, with 'inputs' instead of 'instances'")

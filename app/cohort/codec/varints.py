@@ -17,7 +17,7 @@ from cohort.errors import InvalidInput
 from cohort.tensors import Array
 
 PACKED_AT_ONCE = 1 << 18
-LONGEST_VARINT = 10  # bytes
+MAX_VARINT_BYTES = 10  # bytes
 
 # The types that protobuf fields hold: fixed-size numbers unchanged, all others as varints.
 _FIXED: Mapping[str, str] = {"FP32": "<f4", "FP64": "<f8"}
@@ -88,10 +88,10 @@ def _parts(raw: NDArray[np.uint8], datatype: str) -> Iterator[NDArray[np.uint8]]
     at = 0
     while at < raw.size:
         end = min(at + PACKED_AT_ONCE, raw.size)
-        ends = np.flatnonzero(raw[max(at, end - LONGEST_VARINT) : end] < 0x80)
+        ends = np.flatnonzero(raw[max(at, end - MAX_VARINT_BYTES) : end] < 0x80)
         if not ends.size:
             raise _malformed(datatype)
-        end = max(at, end - LONGEST_VARINT) + int(ends[-1]) + 1
+        end = max(at, end - MAX_VARINT_BYTES) + int(ends[-1]) + 1
         yield raw[at:end]
         at = end
 
@@ -105,7 +105,7 @@ def _words(raw: NDArray[np.uint8], datatype: str) -> NDArray[np.unsignedinteger[
     starts[1:] = ends[:-1] + 1
     lengths = ends - starts + 1
     longest = int(lengths.max())
-    if longest > LONGEST_VARINT:
+    if longest > MAX_VARINT_BYTES:
         raise _malformed(datatype)
     words = (raw[starts] & 0x7F).astype(np.uint64)
     for place in range(1, longest):
@@ -119,7 +119,7 @@ def _bytes_of(words: NDArray[np.uint64]) -> bytes:
     if words.max() < 0x80:
         return words.astype(np.uint8).tobytes()
     lengths = np.ones(words.size, np.int64)
-    for place in range(1, LONGEST_VARINT):
+    for place in range(1, MAX_VARINT_BYTES):
         more = words >= np.uint64(1 << 7 * place)
         if not more.any():
             break

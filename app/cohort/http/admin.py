@@ -30,13 +30,13 @@ def admin_router(plane: ControlPlane, *, authority: Authority) -> Routes:
     async def load(model: str) -> dict[str, Any]:
         """Responds once the model is ready, or with the reason why it is not."""
         await plane.load(model)
-        return await plane.model(plane.seen_by(None), model)
+        return await plane.model(plane.limited_to(None), model)
 
     @routes.post("/models/{model}/unload", summary="Unload a model")
     async def unload(model: str) -> dict[str, Any]:
         """The model stays unloaded until it is loaded again. Requests in flight finish."""
         await plane.unload(model)
-        return await plane.model(plane.seen_by(None), model)
+        return await plane.model(plane.limited_to(None), model)
 
     @routes.get("/rollouts", summary="Every rollout: variants, decisions and evidence")
     async def rollouts() -> dict[str, Any]:

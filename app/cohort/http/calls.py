@@ -171,7 +171,7 @@ async def respond_to_call(plane: DataPlane, request: Request, route: Route) -> R
     """Answer one call. Decompress its body, and compress the response if requested."""
     from starlette.responses import Response  # noqa: PLC0415 - the fast path starts without it
 
-    plane = plane.seen_by(visible_to(request.scope))
+    plane = plane.limited_to(visible_to(request.scope))
     sent, state = await read_body(request), request.state
     coding = request.headers.get("content-encoding")
     try:

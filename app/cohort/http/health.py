@@ -18,7 +18,7 @@ def health_router(plane: ControlPlane) -> Routes:
 
     @routes.get("/health", summary="A summary for people", response_model=dict[str, Any])
     async def health(request: Request) -> Response:
-        view = plane.seen_by(visible_to(request.scope))
+        view = plane.limited_to(visible_to(request.scope))
         return json_response(await plane.health(view))
 
     @routes.get("/health/live", summary="Liveness")
@@ -36,7 +36,7 @@ def health_router(plane: ControlPlane) -> Routes:
 
         Also 503 while a device, a run or the event loop is stuck.
         """
-        plane.readiness(plane.seen_by(visible_to(request.scope))).check()
+        plane.readiness(plane.limited_to(visible_to(request.scope))).check()
         return {"status": "ready"}
 
     return routes

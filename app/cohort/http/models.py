@@ -23,18 +23,18 @@ def models_router(plane: ControlPlane, *, authority: Authority) -> Routes:
     """Return the routes, served from `plane`."""
     routes = Routes(tags=["models"])
 
-    def seen(request: Request) -> ModelReader:
-        return plane.seen_by(visible_to(request.scope))
+    def reader(request: Request) -> ModelReader:
+        return plane.limited_to(visible_to(request.scope))
 
     @routes.get(
         "/models", summary="Every model and its versions' states", response_model=dict[str, Any]
     )
     async def models(request: Request) -> Response:
-        return await asyncio.to_thread(json_response, await plane.models(seen(request)))
+        return await asyncio.to_thread(json_response, await plane.models(reader(request)))
 
     @routes.get("/models/{model}", summary="One model in full", response_model=dict[str, Any])
     async def model(request: Request, model: str) -> Response:
-        return await asyncio.to_thread(json_response, await plane.model(seen(request), model))
+        return await asyncio.to_thread(json_response, await plane.model(reader(request), model))
 
     @routes.get(
         "/models/{model}/versions/{version}",
@@ -42,7 +42,7 @@ def models_router(plane: ControlPlane, *, authority: Authority) -> Routes:
         response_model=dict[str, Any],
     )
     def version(request: Request, model: str, version: str) -> Response:
-        return json_response(seen(request).version(model, version))
+        return json_response(reader(request).version(model, version))
 
     @routes.get("/metrics", summary="Prometheus metrics", response_class=Response)
     async def metrics(request: Request) -> Response:

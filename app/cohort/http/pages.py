@@ -87,7 +87,7 @@ def install_docs(app: FastAPI, plane: ControlPlane) -> None:
         return html, page_policy(html.decode())
 
     async def show(request: Request) -> Response:
-        versions = len(plane.seen_by(visible_to(request.scope)).served())
+        versions = len(plane.limited_to(visible_to(request.scope)).served())
         expansion = "list" if versions <= MAX_UNFOLDED else "none"
         html, policy = page(way_up(request.scope), expansion)
         return HTMLResponse(html, headers={"content-security-policy": policy})

@@ -433,9 +433,9 @@ class Http2Connection(asyncio.Protocol):
         for stream in list(self.streams.values()):
             stream.lost()
 
-    def look(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Run once a second: check liveness, idle time and read rate."""
-        self._useless.look()
+        self._useless.tick()
         held = self._frames.pending + self._blocks.held + self.transport.get_write_buffer_size()
         self._held.set(held if held > SMALL_BYTES else 0)
         if self._closing:
@@ -452,9 +452,9 @@ class Http2Connection(asyncio.Protocol):
             if self._pinged == inf and now - self._heard > PING_SECONDS and not self.out.paused:
                 self._pinged = now
                 self.out.write(frame(PING, 0, 0, OUR_PING))
-            self._look_at_reading(now)
+            self._check_reading(now)
 
-    def _look_at_reading(self, now: float) -> None:
+    def _check_reading(self, now: float) -> None:
         """Close the connection if the peer is too slow to read its responses."""
         if not any(stream.waits for stream in self.streams.values()):
             self._reading.rest()

@@ -37,7 +37,7 @@ COPIED_BYTES = 4096
 TURN_SECONDS = 0.001
 """Seconds for which frames of a connection are read before its next turn, except for the last."""
 
-FRAMES_BETWEEN_LOOKS, HEADERS_LIKE_ONE = 16, 512
+FRAMES_BETWEEN_CHECKS, HEADERS_LIKE_ONE = 16, 512
 """Frames between two checks of the clock; bytes of headers that cost as much as a frame."""
 
 
@@ -106,7 +106,7 @@ class FrameReader:
 
         Raises ConnectionFault.
         """
-        data, at, left = self._rest, 0, FRAMES_BETWEEN_LOOKS
+        data, at, left = self._rest, 0, FRAMES_BETWEEN_CHECKS
         until = monotonic() + TURN_SECONDS
         if not self.greeted:
             if not PREFACE.startswith(data[: len(PREFACE)]):
@@ -127,7 +127,7 @@ class FrameReader:
                 if monotonic() >= until:
                     self._rest = data[at:]
                     return False
-                left = FRAMES_BETWEEN_LOOKS
+                left = FRAMES_BETWEEN_CHECKS
             length = data[at] << 16 | data[at + 1] << 8 | data[at + 2]
             kind, flags = data[at + 3], data[at + 4]
             number = int.from_bytes(data[at + 5 : at + 9], "big") & MAX_WINDOW

@@ -42,7 +42,7 @@ class ServedStream(Protocol):
     def gone(self) -> None:
         """Clean up: the client disconnected, or the stream ended before its call."""
 
-    def look(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Check timeouts at `now`, on the monotonic clock."""
 
     def end_reading(self) -> None:

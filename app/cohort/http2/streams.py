@@ -83,8 +83,8 @@ class Stream:
 
     __slots__ = (
         "_buffer", "_finishing", "_headed", "_held", "_out", "_out_held", "_receive_window",
-        "_told", "call", "closed", "connection", "deadline", "ended", "head", "head_held", "number",
-        "received", "send_window",
+        "_reported", "call", "closed", "connection", "deadline", "ended", "head", "head_held",
+        "number", "received", "send_window",
     )  # fmt: skip
 
     def __init__(
@@ -106,7 +106,7 @@ class Stream:
         self.send_window = connection.out.stream_window
         self._receive_window = STREAM_WINDOW
         self._buffer: bytes | bytearray = b""
-        self._told = False  # True if the next message was reported as too large
+        self._reported = False  # True if the next message was reported as too large
         self._held: MemoryHold | None = None  # memory of the buffer
         self._out = SendQueue()
         self._out_held: MemoryHold | None = None
@@ -222,15 +222,15 @@ class Stream:
             return None
         length = int.from_bytes(buffer[1:PREFIX_BYTES], "big")
         if self.call is not None and length > self.call.most_bytes:
-            if not self._told:
-                self._told = True
+            if not self._reported:
+                self._reported = True
                 self.call.too_large(length)
             return None
         return length if len(buffer) >= PREFIX_BYTES + length else None
 
     def _let_send(self) -> None:
         """Widen the receive window if the next message needs it."""
-        if self._receive_window < STREAM_WINDOW // 2 and not (self.closed or self._told):
+        if self._receive_window < STREAM_WINDOW // 2 and not (self.closed or self._reported):
             buffer = self._buffer
             if len(buffer) >= PREFIX_BYTES:
                 missing = int.from_bytes(buffer[1:PREFIX_BYTES], "big") + PREFIX_BYTES - len(buffer)

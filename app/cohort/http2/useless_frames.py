@@ -62,7 +62,7 @@ class UselessFrames:
             if self._widened - MAX_USELESS // 2 > sent // SENT_FOR_WIDENING:
                 self.count()
 
-    def look(self) -> None:
+    def tick(self) -> None:
         """Start the count of the next second."""
         self.counted = self._widened = 0
         self._sent_before, self._sent = self._sent, self._out.sent
@@ -86,6 +86,6 @@ class UselessOfAddresses:
             reason = "too many useless frames from this address"
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, reason)
 
-    def look(self) -> None:
+    def tick(self) -> None:
         """Start the count of the next second."""
         self._counts.clear()

@@ -207,7 +207,9 @@ class Inspector:
         limits = JobLimits(_patience(job, [opener.path]), confined=True, nice=NICENESS)
         try:
             with opener.token.calling(process.kill):
-                answer = process.do(OPEN_AND_RUN, {"job": asdict(job)}, limits=limits, told=follow)
+                answer = process.do(
+                    OPEN_AND_RUN, {"job": asdict(job)}, limits=limits, on_message=follow
+                )
             peak = int(answer[PEAK])
             with suppress(ValueError):
                 rows = read_verdict(answer[ROW_VERDICT])
@@ -304,14 +306,14 @@ def _harm(job: Job, failure: JobFailed | None) -> tuple[str, bool]:
         return f"{first} was not opened within {seconds} s {more}", False
     if failure.signal == signal.SIGKILL:
         return f"{first} was killed by the system, most likely for want of memory", False
-    said = f": {sentence(failure.last_line)}" if failure.last_line else ""
+    details = f": {sentence(failure.last_line)}" if failure.last_line else ""
     if failure.signal == signal.SIGFPE:
-        said += (
+        details += (
             "; a division of whole numbers, of the least one by -1, does that: have the model "
             "divide by 1 where its divisor is -1"
         )
     if libraries := job.session["custom_op_libraries"]:
-        said += f"; its custom operators run there, of {quoted_names(libraries)}"
+        details += f"; its custom operators run there, of {quoted_names(libraries)}"
     if failure.signal:
-        return f"{first} crashed ONNX Runtime {ORT_VERSION} ({failure.signal.name}{said})", True
-    return f"{first} failed: {failure}{said}", False
+        return f"{first} crashed ONNX Runtime {ORT_VERSION} ({failure.signal.name}{details})", True
+    return f"{first} failed: {failure}{details}", False

@@ -21,7 +21,7 @@ from cohort.inspection.job import OPENED, PEAK, ROW_VERDICT, Job, write_verdict
 from cohort.profiling import Trial, find_trial, sizes_up_to
 from cohort.session import Session, give_back_memory, ran_out_of_memory
 from cohort.system.confinement import limit_process, status_bytes
-from cohort.system.job_child import tell
+from cohort.system.job_child import report
 from cohort.tensors import Array, Arrays
 
 
@@ -37,7 +37,7 @@ def open_and_run(job: Mapping[str, Any]) -> dict[str, object]:
     try:
         opener = wanted.opener()
         limit_process(*wanted.limits([opener.path]))
-        tell(opener.external())
+        report(opener.external())
         limit_process(*wanted.limits(opener.files()))
         session = opener.open()
         rows = write_verdict(session.rows)

@@ -26,17 +26,17 @@ class RemoteMetrics:
             "1 if the last sync with the remote repository succeeded, else 0.",
         )
         reachable.add_metric(
-            (), float(bool(status.looked or status.follows) and not status.trouble)
+            (), float(bool(status.synced or status.follows) and not status.failure)
         )
-        looked = GaugeMetricFamily(
+        synced = GaugeMetricFamily(
             "remote_repository_last_success_timestamp_seconds",
             "Time of the last successful sync, in seconds since 1970; 0: never.",
         )
-        looked.add_metric((), status.looked)
+        synced.add_metric((), status.synced)
         problems = GaugeMetricFamily(
             "remote_repository_problems", "Problems of the remote repository, as listed by /health."
         )
         problems.add_metric((), float(len(status.problems)))
         fetched = CounterMetricFamily("remote_repository_fetched_bytes", "Bytes of fetched models.")
         fetched.add_metric((), status.fetched_bytes)
-        yield from (reachable, looked, problems, fetched)
+        yield from (reachable, synced, problems, fetched)

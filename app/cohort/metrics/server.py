@@ -9,7 +9,7 @@ from typing import Protocol
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from cohort.metrics.exposition import parts
-from cohort.scheduling import TROUBLES, Trouble
+from cohort.scheduling import FAULTS, Fault
 from cohort.session import cpu_limit
 
 
@@ -26,7 +26,7 @@ class Watched(Protocol):
     ready: bool
 
     @property
-    def latest(self) -> Collection[Trouble]: ...
+    def latest(self) -> Collection[Fault]: ...
 
 
 class Budget(Protocol):
@@ -101,9 +101,9 @@ class ServerMetrics:
         unhealthy = GaugeMetricFamily(
             "server_unhealthy", "1 for each fault of the process.", labels=("reason",)
         )
-        troubles = {trouble.kind for trouble in self.health.latest}
-        for kind in TROUBLES:
-            unhealthy.add_metric((kind,), float(kind in troubles))
+        faults = {fault.kind for fault in self.health.latest}
+        for kind in FAULTS:
+            unhealthy.add_metric((kind,), float(kind in faults))
         yield unhealthy
         for name, help_text, value in (
             ("server_ready", "1 if the process answers 200 on /health/ready.", self.health.ready),

@@ -12,7 +12,7 @@ PASSING_ON = frozenset(
 )
 """Operators whose outputs contain values of their first input."""
 
-MOST_PASSED_ON = 1000
+MAX_PASSED_ON = 1000
 """Maximum number of values that are followed for one input."""
 
 
@@ -33,7 +33,7 @@ def _smallest_table(name: str, users: Mapping[str, list[Node]], graph: Graph) ->
     """Return the number of entries of the smallest table; 0 if no table was found."""
     sizes: list[int] = []
     seen, waiting = {name}, deque([name])
-    while waiting and len(seen) < MOST_PASSED_ON:
+    while waiting and len(seen) < MAX_PASSED_ON:
         value = waiting.popleft()
         for node in users.get(value, ()):
             operator = node.function[1]

@@ -18,7 +18,7 @@ log = structlog.get_logger("cohort")
 
 SECRET_SETTING = "COHORT_WEBHOOK_SECRET_FILE"  # noqa: S105 - the name of a setting
 SECRET_PREFIX = "whsec_"  # noqa: S105 - the prefix of a secret in base64
-MOST_SECRET_BYTES = 4096
+MAX_SECRET_BYTES = 4096
 
 
 def decode_secret(text: str) -> bytes:
@@ -35,23 +35,23 @@ def decode_secret(text: str) -> bytes:
         except ValueError:
             raise ValueError(f"is not in base64 after {SECRET_PREFIX}") from None
     if not key:
-        raise ValueError("has no secret in it: nothing can be signed")
+        raise ValueError("contains no secret, so nothing can be signed")
     return key
 
 
 def load_secret(path: Path) -> bytes:
     """Read the key from a file. Raises ConfigProblems if the file is missing or invalid."""
     try:
-        return decode_secret(read_small(path, MOST_SECRET_BYTES))
+        return decode_secret(read_small(path, MAX_SECRET_BYTES))
     except FileNotFoundError:
-        said = "is missing"
+        sentence = "is missing"
     except OSError as error:
-        said = f"cannot be read: {error.strerror}"
+        sentence = f"cannot be read: {error.strerror}"
     except UnicodeDecodeError:
-        said = "is not UTF-8 text"
+        sentence = "is not UTF-8 text"
     except ValueError as error:
-        said = str(error)
-    raise ConfigProblems([Problem(path.name, SECRET_SETTING, said)])
+        sentence = str(error)
+    raise ConfigProblems([Problem(path.name, SECRET_SETTING, sentence)])
 
 
 class SecretFile:

@@ -43,7 +43,7 @@ def known_error(error: Exception) -> CohortError:
     """
     if isinstance(error, CohortError):
         return error
-    bug = InferenceFailed("the server failed; its log says more")
+    bug = InferenceFailed("the server failed; its log has the cause")
     bug.__cause__ = error
     return bug
 

@@ -23,9 +23,9 @@ from cohort.batching import (
     aligned_runs,
     ignore,
 )
-from cohort.onnx_engine.doubt import Doubt
 from cohort.onnx_engine.measurement import Measurement
 from cohort.onnx_engine.measurer import MeasuredVersion
+from cohort.onnx_engine.pace_check import PaceCheck
 from cohort.onnx_engine.preparation import PreparedVersion
 from cohort.onnx_engine.rechecks import Rechecks
 from cohort.onnx_engine.side_queue import EngineSideQueue
@@ -66,11 +66,11 @@ class BatchedSession:
     __slots__ = (
         "__weakref__",
         "_batcher",
-        "_doubt",
         "_former",
         "_inline_pace",
         "_inline_run",
         "_observe",
+        "_pace_check",
         "_prepared",
         "_run",
         "_run_alone",
@@ -78,7 +78,8 @@ class BatchedSession:
         "_single",
         "_wake",
         "closed",
-        "example", "example_outputs",
+        "example",
+        "example_outputs",
         "inputs",
         "labels",
         "leases",
@@ -107,7 +108,7 @@ class BatchedSession:
         self._observe = observe
         self._inline_run = inline_run
         self.name = name
-        self._doubt = Doubt()
+        self._pace_check = PaceCheck()
         self.timeout = prepared.timeout
         self._sampler = None if rechecks is None else rechecks.sampler(self, name)
         self._batcher = self._make_batcher()
@@ -209,8 +210,8 @@ class BatchedSession:
         """The measurement of the version; None if it cannot be measured."""
         return self._prepared.measurement
 
-    def look_at_pace(self, now: float) -> str:
-        """Return why the profile must be measured again, once per doubt; "" if it need not be.
+    def check_pace(self, now: float) -> str:
+        """Return the reason to measure again, once per stale profile; "" if there is no reason.
 
         `now` is in seconds on the monotonic clock.
         """
@@ -219,10 +220,11 @@ class BatchedSession:
         if prepared.measurement is None or not found.complete or unpredictable:
             return ""
         profiled = found.profile.seconds_for(1)
-        doubt = self._doubt.look(self._batcher.seconds_for(1) / profiled, profiled, now)
-        if doubt:
-            self._prepared = replace(prepared, profile_result=replace(found, doubt=doubt))
-        return doubt
+        reason = self._pace_check.check(self._batcher.seconds_for(1) / profiled, profiled, now)
+        if reason:
+            stale = replace(found, stale_reason=reason)
+            self._prepared = replace(prepared, profile_result=stale)
+        return reason
 
     def adopt(self, measured: MeasuredVersion) -> None:
         """Use the measurement from the next request on; earlier requests finish as they are.
@@ -231,7 +233,8 @@ class BatchedSession:
         of inputs, or that runs are too long for the event loop.
         """
         before, exclusive, former = self._batcher, self._prepared.exclusive, self.profile
-        self._doubt.settle(former.profile.seconds_for(1), measured.found.profile.seconds_for(1))
+        after = measured.found.profile.seconds_for(1)
+        self._pace_check.remeasured(former.profile.seconds_for(1), after)
         self.unbatched |= self._prepared.policy.batches and not before.policy.batches
         self._prepared = self._prepared.profiled(measured.found, measured.exclusive)
         if self.unbatched:

@@ -30,7 +30,7 @@ def read_example(path: Path, specs: Sequence[TensorSpec]) -> Arrays:
                     f"{name} holds {size >> 20:,} MiB; at most {MAX_FILE_BYTES >> 20} are read"
                 )
             if any(one.compress_type not in (ZIP_STORED, ZIP_DEFLATED) for one in members.values()):
-                raise BadZipFile("it is compressed otherwise than numpy does")
+                raise BadZipFile("its compression is not one that numpy uses")
             return {
                 spec.name: fit_array(spec, read_npy(file.read(members[spec.name])))
                 for spec in specs
@@ -40,4 +40,4 @@ def read_example(path: Path, specs: Sequence[TensorSpec]) -> Arrays:
     except OSError as error:
         raise InvalidInput(f"{name} cannot be read: {error.strerror or error}") from error
     except (BadZipFile, EOFError, RuntimeError, ValueError, zlib.error) as error:
-        raise InvalidInput(f"{name} is no .npz file, or is truncated: {error}") from error
+        raise InvalidInput(f"{name} is not a .npz file, or is truncated: {error}") from error

@@ -135,13 +135,13 @@ def _run_example(
         check_inputs(session.inputs, arrays)
         run(arrays)
     except (CohortError, ArithmeticError, TypeError, ValueError) as error:
-        said = (
+        hint = (
             f" (with made-up values for {quoted_names(made)}: where a model takes certain values "
             "only, give those in place of the shape, such as sr: 16000)"
             if made
             else ""
         )
-        raise LoadFailed(f"{called} of config.yaml: {error}{said}") from error
+        raise LoadFailed(f"{called} of config.yaml: {error}{hint}") from error
     return arrays
 
 
@@ -158,7 +158,7 @@ def _of_shape(
     """Make an input of the given shape with made-up values. Raises InvalidInput."""
     if isinstance(given, Mapping) and list(given) != [SHAPE_ONLY]:
         raise InvalidInput(
-            f"input {quoted(spec.name)} takes values or {{{SHAPE_ONLY}: [1, 512]}}, got the keys "
+            f"input {quoted(spec.name)} needs values or {{{SHAPE_ONLY}: [1, 512]}}, got the keys "
             f"{quoted_names(given)}"
         )
     shape = given[SHAPE_ONLY] if isinstance(given, Mapping) else given
@@ -167,7 +167,7 @@ def _of_shape(
     most = MAX_TEXTS_MADE if spec.datatype == "BYTES" else MAX_ROW_ELEMENTS
     if (count := prod(shape)) > most:
         raise InvalidInput(
-            f"input {quoted(spec.name)} would take {count} elements, of {most} that an example "
-            "may: give the sizes of a real request"
+            f"input {quoted(spec.name)} would have {count} elements; an example may have "
+            f"{most}: use the sizes of a real request"
         )
     return varied_array(spec, shape, 0, tables)

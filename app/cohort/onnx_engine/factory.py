@@ -14,7 +14,7 @@ from cohort.onnx_engine.measurer import Measurer
 from cohort.onnx_engine.opening import VersionOpener
 from cohort.onnx_engine.preparation import PreparedVersion, prepare_version
 from cohort.onnx_engine.rechecks import Rechecks
-from cohort.registry import Doubted, Measured, Site, Source, Unmeasured
+from cohort.registry import Measured, ProfileStale, Site, Source, Unmeasured
 from cohort.repository import MODEL_FILE, Published
 from cohort.scheduling import RunQueue
 from cohort.session import CancellationToken, Signature
@@ -75,12 +75,12 @@ class OnnxEngines:
             self._measure(engine, site)
         return engine
 
-    def look(self) -> None:
+    def check_engines(self) -> None:
         """Measure each version again whose profile does not match its runs."""
         now = monotonic()
         for engine, site in list(self._serving.items()):
-            if not engine.closed and (doubt := engine.look_at_pace(now)):
-                site.observe(Doubted(doubt))
+            if not engine.closed and (reason := engine.check_pace(now)):
+                site.observe(ProfileStale(reason))
                 self._measure(engine, site, fresh=True)
 
     def rest(self) -> None:

@@ -36,7 +36,7 @@ PAUSE_SECONDS = 0.05
 CHECK_RUN_SECONDS = 0.2
 """Interval at which the thread that waits for a run checks for an end or a time limit."""
 
-MOST_SECONDS = 600.0
+MAX_SECONDS = 600.0
 """Time limit of a measurement, including waiting."""
 
 _ONE_BY_ONE = BatchPolicy(max_batch_size=1)
@@ -78,7 +78,7 @@ class IdleRuns:
         self.closed = closed
         self._slots = slots
         self._spent = self._worked = self._longest = 0.0
-        self._until = monotonic() + MOST_SECONDS
+        self._until = monotonic() + MAX_SECONDS
 
     def of(self, session: Session) -> RunFeeds:
         """See `Runs`. The function also raises Stopped."""
@@ -97,7 +97,7 @@ class IdleRuns:
         if self.closed():
             raise Stopped
         if monotonic() > self._until:
-            raise OutOfTime(f"it took longer than {MOST_SECONDS:g} s")
+            raise OutOfTime(f"it took longer than {MAX_SECONDS:g} s")
 
     def _run(self, session: Session, feeds: Arrays) -> Outputs:
         patience = 0.0 if self.disturbed else PATIENCE_SECONDS

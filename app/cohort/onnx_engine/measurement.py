@@ -120,7 +120,7 @@ class Measurement:
         try:
             exclusive = self.opener.open(threads)
             if not self.opener.unchanged():
-                raise LoadFailed("its files have changed")
+                raise LoadFailed("its files changed")
             run = runs_of(exclusive)
             if self.manifest is not None:
                 compare_examples(exclusive, run, self.manifest)

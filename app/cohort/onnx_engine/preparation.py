@@ -32,7 +32,7 @@ from cohort.session import (
 )
 from cohort.tensors import Array, Arrays
 
-MOST_SHOWN = 1024
+MAX_SHOWN = 1024
 """Maximum number of values of an example, and of its answer, that are kept for display."""
 
 
@@ -164,4 +164,4 @@ def _answer(run: RunFeeds, example: Arrays | None) -> Outputs | None:
 
 
 def _is_short(arrays: Iterable[Array]) -> bool:
-    return sum(one.size for one in arrays) <= MOST_SHOWN
+    return sum(one.size for one in arrays) <= MAX_SHOWN

@@ -30,7 +30,7 @@ log = structlog.get_logger("cohort.registry")
 SHARE = 0.005
 """Share of one core that rechecks may use, for all versions together."""
 
-LEAST_SECONDS = 1.0
+MIN_SECONDS = 1.0
 """Minimum pause between two rechecks, for all versions together."""
 
 VERSION_SECONDS = 10.0
@@ -130,7 +130,7 @@ class Rechecks:
 
     def _on_over(self, version: Rechecked, reason: str, spent: float) -> None:
         self._busy = False
-        self._due = monotonic() + max(LEAST_SECONDS, spent / SHARE)
+        self._due = monotonic() + max(MIN_SECONDS, spent / SHARE)
         if not reason or version.closed:
             return
         if version.exact or not reason.startswith(OTHER_BITS):
@@ -151,7 +151,7 @@ class VersionSampler:
     def take(self, sample: Sample) -> None:
         """See `Sampler`."""
         begun = self._rechecks.begin(self._version, self._name, sample)
-        self.due = monotonic() + (VERSION_SECONDS if begun else LEAST_SECONDS)
+        self.due = monotonic() + (VERSION_SECONDS if begun else MIN_SECONDS)
 
 
 def _recheck(runs: IdleRuns, version: Rechecked, sample: Sample) -> str:
@@ -177,7 +177,7 @@ def _compare(run: RunFeeds, version: Rechecked, sample: Sample) -> str:
     if not changed_output(outputs, alone, sample.answer):
         return "" if changed_output(outputs, alone, again, SAME_BITS) else other_bits
     if changed_output(outputs, alone, again):
-        log.warning("a request gave different answers alone, too", of=version.name)
+        log.warning("a request gave different answers although it ran alone", of=version.name)
         return ""
     if not isinstance(version.stacking, PadPlan):
         proven = version.session.rows.independent

@@ -9,10 +9,10 @@ from time import monotonic
 
 from cohort.session import CancellationToken
 
-LONGEST_TURN_SECONDS = 10.0
+MAX_TURN_SECONDS = 10.0
 """Maximum wait for a turn, so that a slow or hung model does not block the others."""
 
-LOOK_SECONDS = 0.2
+CHECK_SECONDS = 0.2
 """Interval at which a waiting thread checks for cancellation."""
 
 
@@ -24,11 +24,11 @@ class Turns:
 
     @contextmanager
     def turn(self, token: CancellationToken) -> Iterator[None]:
-        """Hold the turn; continue without it after LONGEST_TURN_SECONDS. Raises WorkCancelled."""
-        held, until = False, monotonic() + LONGEST_TURN_SECONDS
+        """Hold the turn; continue without it after MAX_TURN_SECONDS. Raises WorkCancelled."""
+        held, until = False, monotonic() + MAX_TURN_SECONDS
         with token.waiting("waiting for its turn to run"):
             while not held and monotonic() < until:
-                held = self._lock.acquire(timeout=LOOK_SECONDS)
+                held = self._lock.acquire(timeout=CHECK_SECONDS)
                 if not held:
                     token.check()
         try:

@@ -52,7 +52,7 @@ def classify(
     An `array` [rows, …] gives BYTES [rows, count]; all elements of a row are its classes. Without
     rows, all elements are classes of one list, [count]. Equal scores are ordered by index, NaN
     last. If there are fewer classes than `count`, all are returned. Raises InvalidInput if the
-    output's values have no order, or for more than MOST_CLASSES in all rows.
+    output's values have no order, or for more than MAX_CLASSES in all rows.
     """
     datatype = ranked_datatype(spec)
     by_row = by_row and array.ndim > 0

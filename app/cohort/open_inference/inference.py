@@ -164,8 +164,8 @@ class Inference:
         size = memoryview(data).nbytes
         if size > part.size:
             raise InvalidInput(
-                f"output {quoted(tensor.name)} takes {size} bytes, and the request gives it "
-                f"{part.size} of shared memory region {quoted(part.region)}"
+                f"output {quoted(tensor.name)} needs {size} bytes, but the request assigns it "
+                f"{part.size} bytes of shared memory region {quoted(part.region)}"
             )
         check()
         self._written[part].write(part, data)
@@ -262,7 +262,7 @@ def decode_input(spec: TensorSpec, sent: InputTensor) -> Array:
     if sent.datatype != spec.datatype:
         raise InvalidInput(
             f"input {quoted(spec.name)} is {spec.datatype}, "
-            f"but the request says datatype {quoted(sent.datatype)}"
+            f"but the request declares datatype {quoted(sent.datatype)}"
         )
     if sent.raw is not None:
         array = from_bytes(sent.raw, sent.datatype, sent.shape, name=sent.name, files=spec.files)
@@ -279,8 +279,8 @@ def decode_input(spec: TensorSpec, sent: InputTensor) -> Array:
     return array if array.ndim != 1 else spec.fit(array)
 
 
-MOST_EMPTY_ROWS = 1024
-MOST_EMPTY_COLUMNS = 1 << 20
+MAX_EMPTY_ROWS = 1024
+MAX_EMPTY_COLUMNS = 1 << 20
 
 
 def _check_empty(spec: TensorSpec, shape: Sequence[int]) -> None:
@@ -293,10 +293,11 @@ def _check_empty(spec: TensorSpec, shape: Sequence[int]) -> None:
     lengths = [1 if isinstance(fixed, int) else size
                for size, fixed in zip(shape, declared, strict=False)]  # fmt: skip
     zero = shape.index(0)
-    if prod(lengths[:zero]) > MOST_EMPTY_ROWS or prod(lengths[zero + 1 :]) > MOST_EMPTY_COLUMNS:
+    if prod(lengths[:zero]) > MAX_EMPTY_ROWS or prod(lengths[zero + 1 :]) > MAX_EMPTY_COLUMNS:
         raise InvalidInput(
-            f"input {quoted(spec.name)} of shape {list(shape)} has no elements: the lengths before "
-            f"its first 0 may multiply to {MOST_EMPTY_ROWS}, those after it to {MOST_EMPTY_COLUMNS}"
+            f"input {quoted(spec.name)} of shape {list(shape)} has no elements. The product of the "
+            f"lengths before its first 0 must be at most {MAX_EMPTY_ROWS}, of those after it at "
+            f"most {MAX_EMPTY_COLUMNS}"
         )
 
 

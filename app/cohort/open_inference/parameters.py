@@ -19,7 +19,7 @@ Parameters = Mapping[str, object]
 
 NO_PARAMETERS: Parameters = MappingProxyType({})
 
-LARGEST_NUMBER = 2**64 - 1
+MAX_NUMBER = 2**64 - 1
 """The largest integer of gRPC and of Triton."""
 
 
@@ -55,7 +55,7 @@ def read_shared(place: str, parameters: Parameters) -> SharedPart | None:
     if not isinstance(region, str):
         raise InvalidInput(f"{place}.{_REGION} must be a string, got {shown(region)}")
     if parameters.get(_SIZE) is None:
-        raise InvalidInput(f"{place}.{_SIZE} is missing beside {_REGION}")
+        raise InvalidInput(f"{place}.{_SIZE} is missing; {_REGION} needs it")
     return SharedPart(
         f"{place}.{_REGION}",
         region,
@@ -86,7 +86,7 @@ def whole_number(place: str, value: object) -> int:
     number = value
     if isinstance(value, str) and len(value) <= 20 and value.isascii() and value.isdecimal():
         number = int(value)
-    if number.__class__ is not int or not 0 <= number <= LARGEST_NUMBER:
+    if number.__class__ is not int or not 0 <= number <= MAX_NUMBER:
         raise InvalidInput(f"{place} must be a whole number >= 0, got {shown(value)}")
     return number
 

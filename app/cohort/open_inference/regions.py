@@ -20,13 +20,13 @@ from cohort.errors import Forbidden, InvalidInput, NotFound, TooLarge, quoted
 
 FOLDER = "/dev/shm"  # noqa: S108 - the folder of shm_open's objects
 
-MOST_REGIONS = 256
+MAX_REGIONS = 256
 """Maximum regions of all callers; each needs a file descriptor."""
 
-MOST_OF_A_CALLER = 64
+MAX_PER_CALLER = 64
 """Maximum regions of one caller, if callers need keys."""
 
-LONGEST_NAME = 255
+MAX_NAME = 255
 """Maximum characters of a region's name, and bytes of a key."""
 
 WRITTEN_AT_ONCE = 1 << 30
@@ -71,7 +71,8 @@ class Region:
         except OSError as error:
             reason = os.strerror(error.errno or 0).lower()
             raise InvalidInput(
-                f"the shared memory {quoted(key)} cannot be opened to be read and written: {reason}"
+                f"the shared memory {quoted(key)} cannot be opened for reading and "
+                f"writing: {reason}"
             ) from None
         weakref.finalize(self, os.close, self._descriptor)
         self._check(size, offset)
@@ -80,7 +81,7 @@ class Region:
         """Raise InvalidInput unless a part is inside the region and its object."""
         if part.offset + part.size > self.size:
             raise InvalidInput(
-                f"{part.place}: {part.size} bytes from {part.offset} on are not in shared memory "
+                f"{part.place}: {part.size} bytes from {part.offset} on are outside shared memory "
                 f"region {quoted(self.name)}, which has {self.size} bytes"
             )
         self._check(part.size, self.offset + part.offset)
@@ -160,10 +161,8 @@ class Regions:
         Raises Forbidden for a key that the caller may not use, and InvalidInput.
         """
         self._check_key(owner, key, admin=admin)
-        if not 0 < len(name) <= LONGEST_NAME:
-            raise InvalidInput(
-                f"a region's name has 1 to {LONGEST_NAME} characters, got {len(name)}"
-            )
+        if not 0 < len(name) <= MAX_NAME:
+            raise InvalidInput(f"a region's name has 1 to {MAX_NAME} characters, got {len(name)}")
         if not size:
             raise InvalidInput("byte_size must be > 0")
         if (owner, name) in self._regions:
@@ -171,25 +170,25 @@ class Regions:
                 f"shared memory region {quoted(name)} is registered already: unregister it first"
             )
         own = sum(one == owner for one, _ in self._regions)
-        if len(self._regions) >= MOST_REGIONS or (owner and own >= MOST_OF_A_CALLER):
+        if len(self._regions) >= MAX_REGIONS or (owner and own >= MAX_PER_CALLER):
             raise InvalidInput(
-                f"{own} shared memory regions are registered by this caller, and "
-                f"{len(self._regions)} by all: no more than {MOST_OF_A_CALLER} by a caller with a "
-                f"key, and {MOST_REGIONS} in all, can be; unregister those that are not used"
+                f"this caller has {own} shared memory regions, and all callers have "
+                f"{len(self._regions)}. The limits are {MAX_PER_CALLER} for a caller with a key, "
+                f"and {MAX_REGIONS} for all. Unregister unused regions"
             )
         self._regions[owner, name] = Region(name, key, offset, size)
 
     def _check_key(self, owner: str, key: str, *, admin: bool) -> None:
         if not self._prefix:
-            raise Forbidden(f"{OFF}; the operator sets it to how keys begin, such as /cohort_")
+            raise Forbidden(f"{OFF}; the operator sets it to the prefix of keys, such as /cohort_")
         if self._workers > 1:
             raise Forbidden(
-                "shared memory regions are known to one process, and this server has "
+                "shared memory regions exist in one process, but this server has "
                 f"{self._workers} (COHORT_WORKERS): send tensors in the request"
             )
         file = key.removeprefix("/")
-        if not key.isprintable() or "/" in file or len(key.encode()) > LONGEST_NAME:
-            raise InvalidInput(f"{quoted(key)} is no key of shared memory, such as /name")
+        if not key.isprintable() or "/" in file or len(key.encode()) > MAX_NAME:
+            raise InvalidInput(f"{quoted(key)} is not a valid key of shared memory, such as /name")
         prefix = self._prefix if not owner or admin else f"{self._prefix}{owner}:"
         if not key.startswith(prefix):
             whose = "" if prefix == self._prefix else " followed by this caller's name and ':'"
@@ -227,7 +226,7 @@ class Regions:
             raise InvalidInput(f"{place}: {OFF}")
         if size > self._most_bytes:
             raise TooLarge(
-                f"the inputs in shared memory have {size} bytes, and a request's may have "
+                f"the inputs in shared memory have {size} bytes; the limit per request is "
                 f"{self._most_bytes} (COHORT_MAX_BODY_MB)"
             )
 

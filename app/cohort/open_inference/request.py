@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from cohort.codec import ELEMENT_BYTES, LARGE_BYTES, LONGEST_ID, too_long_id
+from cohort.codec import ELEMENT_BYTES, LARGE_BYTES, MAX_ID, too_long_id
 from cohort.codec.binary import BytesLike
 from cohort.codec.json_tensors import MAX_RANK
 from cohort.codec.labels import read_top
@@ -145,7 +145,7 @@ def make_request(
     Raises InvalidInput, whose message names the place of the problem, such as `inputs[1].name`. The
     message is the same over REST and gRPC.
     """
-    if len(id) > LONGEST_ID:
+    if len(id) > MAX_ID:
         raise too_long_id()
     check_no_shared_memory("parameters", parameters)
     binary = boolean("parameters.binary_data_output", parameters.get("binary_data_output"))

@@ -304,7 +304,7 @@ def describe_profile(found: ProfileResult, device: str, unpredictable: str = "")
         "measured": found.measured,
         "kept": found.kept,
         "complete": found.complete,
-        "doubt": found.doubt,
+        "doubt": found.stale_reason,
         "threads": asdict(found.threads),
         "concurrency": [asdict(one) for one in found.concurrency],
     }

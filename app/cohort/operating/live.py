@@ -59,14 +59,14 @@ class LiveSample:
     versions: Mapping[VersionKey, bytes]
     others: bytes
 
-    def seen_by(self, models: frozenset[str] | None) -> bytes:
+    def limited_to(self, models: frozenset[str] | None) -> bytes:
         """Return the sample as JSON, for callers with access to `models`; None: all models."""
         written = self.versions.items()
-        seen = [said for (model, _), said in written if models is None or model in models]
+        texts = [text for (model, _), text in written if models is None or model in models]
         head = {"at": self.at, "seconds": round(self.seconds, 3), "queued": self.queued}
         others = self.others if models is None else b"null"
         return b'%b,"others":%b,"versions":[%b]}' % (
-            orjson.dumps(head)[:-1], others, b",".join(seen),
+            orjson.dumps(head)[:-1], others, b",".join(texts),
         )  # fmt: skip
 
 
@@ -96,14 +96,14 @@ class LiveView:
         self.viewers += 1
         try:
             await self._have_sample()
-            seen = self._number
+            sent = self._number
             yield list(self._history)
             while not ended():
                 await asyncio.sleep(max(0.05, self._taken + SAMPLE_SECONDS - monotonic()))
                 await self._have_sample()
-                new = min(self._number - seen, len(self._history))
+                new = min(self._number - sent, len(self._history))
                 if new > 0:
-                    seen = self._number
+                    sent = self._number
                     yield list(self._history)[-new:]
         finally:
             self.viewers -= 1
@@ -176,7 +176,7 @@ def _written(
     written: dict[VersionKey, bytes] = {}
     for key, (counts, total) in since.items():
         model, version = key
-        said = {"model": model, "version": version, "total": total, **counts.plain()}
-        written[key] = orjson.dumps(said)
+        sample = {"model": model, "version": version, "total": total, **counts.plain()}
+        written[key] = orjson.dumps(sample)
         yield
     return written

@@ -31,7 +31,7 @@ class ControlPlane(Protocol):
     def begin_draining(self) -> None:
         """Report not ready from now on; requests are still answered."""
 
-    def seen_by(self, models: frozenset[str] | None) -> ModelReader:
+    def limited_to(self, models: frozenset[str] | None) -> ModelReader:
         """Return a reader for callers with access to `models`; None: all models."""
 
     # -- health

@@ -17,11 +17,11 @@ from cohort.operating.readiness import Lifecycle, Readiness
 from cohort.operating.reading import ModelReader
 from cohort.operating.shared_work import in_turns
 from cohort.operating.summary import HealthSummary
-from cohort.registry import Registry, SeenRegistry, seconds_until_ready
+from cohort.registry import FilteredRegistry, Registry, seconds_until_ready
 from cohort.rollouts import Rollouts
 from cohort.session import DefaultChain
 
-MAX_SEEN = 1024
+MAX_VIEWS = 1024
 """Views that are kept, one for each set of models visible to a caller."""
 
 
@@ -75,15 +75,15 @@ class ProcessPlane(ControlPlane):
         self._lifecycle.draining = True
         self.drawings.close()
 
-    def seen_by(self, models: frozenset[str] | None) -> ModelReader:
+    def limited_to(self, models: frozenset[str] | None) -> ModelReader:
         if models is None:
             return self._all
         view = self._views.get(models)
         if view is None:
-            if len(self._views) >= MAX_SEEN:
+            if len(self._views) >= MAX_VIEWS:
                 self._views.clear()
-            seen = SeenRegistry(self._registry, models)
-            view = ModelReader(seen, self._metrics, self._rollouts, sees_all=False)
+            registry = FilteredRegistry(self._registry, models)
+            view = ModelReader(registry, self._metrics, self._rollouts, sees_all=False)
             self._views[models] = view
         return view
 
@@ -92,7 +92,7 @@ class ProcessPlane(ControlPlane):
     def readiness(self, view: ModelReader | None = None) -> Readiness:
         if view is None or view.sees_all:
             return self._lifecycle.readiness()
-        return self._lifecycle.readiness_for(view.seen)
+        return self._lifecycle.readiness_for(view.registry)
 
     def liveness(self) -> Readiness:
         return self._lifecycle.liveness()

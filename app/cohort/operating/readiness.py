@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cohort.errors import MAX_LISTED, NotReady, quoted_names
 from cohort.registry import Readable, Registry
-from cohort.scheduling import Trouble
+from cohort.scheduling import Fault
 
 NO_READY_VERSION = "models without a ready version"
 
@@ -37,7 +37,7 @@ class Lifecycle:
     registry: Holds the catalog of loaded versions.
     loading_reason: Returns the reason why the first models are not loaded yet.
     unready: Returns any other reason not to be ready; empty if there is no reason.
-    troubles: Returns the faults of the process itself; default: no faults.
+    faults: Returns the faults of the process itself; default: no faults.
     allow_empty: True if the process may be ready while no model serves.
     """
 
@@ -47,13 +47,13 @@ class Lifecycle:
         *,
         loading_reason: Callable[[], str],
         unready: Callable[[], str] = str,
-        troubles: Callable[[], Sequence[Trouble]] = tuple,
+        faults: Callable[[], Sequence[Fault]] = tuple,
         allow_empty: bool,
     ) -> None:
         self._registry = registry
         self._loading_reason = loading_reason
         self._unready = unready
-        self.troubles = troubles
+        self.faults = faults
         self._allow_empty = allow_empty
         self.draining = False
         self.opening = ""
@@ -72,8 +72,8 @@ class Lifecycle:
         """
         if self.draining:
             return Readiness(False, "draining")
-        if troubles := self.troubles():
-            return Readiness(False, "; ".join(map(str, troubles)))
+        if faults := self.faults():
+            return Readiness(False, "; ".join(map(str, faults)))
         if not self._registry.settled:
             return Readiness(False, self._why_loading())
         if reason := self._unready():
@@ -84,22 +84,22 @@ class Lifecycle:
             return Readiness(False, _why_nothing_serves(self._registry.serving))
         return Readiness(not self.opening, self.opening)
 
-    def readiness_for(self, seen: Readable) -> Readiness:
-        """Return `readiness` with a reason that names only models in `seen`."""
+    def readiness_for(self, registry: Readable) -> Readiness:
+        """Return `readiness` with a reason that names only models in `registry`."""
         whole = self.readiness()
         if whole.ready or self.draining:
             return whole
-        if troubles := self.troubles():
-            return Readiness(False, "; ".join([trouble.text for trouble in troubles]))
-        if not seen.settled:
+        if faults := self.faults():
+            return Readiness(False, "; ".join([fault.text for fault in faults]))
+        if not registry.settled:
             return Readiness(False, "loading models")
-        if unavailable := seen.unavailable:
+        if unavailable := registry.unavailable:
             return Readiness(False, f"{NO_READY_VERSION}: {', '.join(unavailable)}")
         return Readiness(False, NOT_ALL_SERVED)
 
     def liveness(self) -> Readiness:
         """Return live unless a fault requires a restart. The reason names no model."""
-        lasting = [trouble.text for trouble in self.troubles() if trouble.lasting]
+        lasting = [fault.text for fault in self.faults() if fault.lasting]
         return Readiness(not lasting, "; ".join(lasting))
 
     def _why_loading(self) -> str:

@@ -35,16 +35,16 @@ class GivenFiles(NamedTuple):
 class ModelReader:
     """Reads the models that a caller may see.
 
-    seen: The registry, limited to these models.
+    registry: The registry, limited to these models.
     metrics: The metrics of the process.
     rollouts: The rollouts of all models.
     sees_all: True if the caller may see all models and the problems of the process.
     """
 
     def __init__(
-        self, seen: Readable, metrics: Metrics, rollouts: Rollouts, *, sees_all: bool
+        self, registry: Readable, metrics: Metrics, rollouts: Rollouts, *, sees_all: bool
     ) -> None:
-        self.seen = seen
+        self.registry = registry
         self.sees_all = sees_all
         self._metrics = metrics
         self._rollouts = rollouts
@@ -52,15 +52,15 @@ class ModelReader:
 
     def states(self) -> Description:
         """Return the states of every model's versions, by the model's name."""
-        return {name: describe_states(model) for name, model in self.seen.catalog.items()}
+        return {name: describe_states(model) for name, model in self.registry.catalog.items()}
 
     def models(self) -> Description:
         """Return every model with the states of its versions."""
-        return {"models": [describe_model(entry) for entry in self.seen.catalog.values()]}
+        return {"models": [describe_model(entry) for entry in self.registry.catalog.values()]}
 
     def model(self, name: str) -> Description:
         """Return one model with its versions in full, and any rollout. Raises ModelNotFound."""
-        entry = self.seen.model(name)
+        entry = self.registry.model(name)
         description = describe_model(entry)
         description["versions"] = [describe_version(one, entry) for one in entry.versions.values()]
         rollout = self._rollouts.describe(name)
@@ -68,19 +68,19 @@ class ModelReader:
 
     def version(self, name: str, version: str) -> Description:
         """Return one version in full. Raises ModelNotFound or VersionNotFound."""
-        entry = self.seen.version(name, version)
-        return {"model": name, **describe_version(entry, self.seen.model(name))}
+        entry = self.registry.version(name, version)
+        return {"model": name, **describe_version(entry, self.registry.model(name))}
 
     def served(self) -> tuple[ServedModel, ...]:
         """Return every READY version; the same tuple until the catalog changes."""
-        catalog = self.seen.catalog
+        catalog = self.registry.catalog
         if self._served is None or self._served[0] is not catalog:
             self._served = catalog, tuple(list_served(catalog))
         return self._served[1]
 
     def ready(self, name: str, version: str | None = None) -> str:
         """Return the version that answers. Raises ModelNotFound, VersionNotFound or NotReady."""
-        return str(self.seen.find(name, version).number)
+        return str(self.registry.find(name, version).number)
 
     def given_out(self, name: str, version: str | None = None) -> GivenFiles:
         """Return the files of a READY version, for download.
@@ -88,7 +88,7 @@ class ModelReader:
         Raises Forbidden unless the model's config allows downloads. Raises NotFound if the files on
         disk have changed since they were loaded, and as `ready`.
         """
-        entry = self.seen.find(name, version)
+        entry = self.registry.find(name, version)
         config = entry.source.config
         if config is None or not config.playground.download:
             raise Forbidden(
@@ -101,7 +101,7 @@ class ModelReader:
 
     def drawable(self, name: str, version: str | None = None) -> Drawable:
         """Return a READY version to draw. Raises as `given_out`, except for Forbidden."""
-        entry = self.seen.find(name, version)
+        entry = self.registry.find(name, version)
         engine = _engine_of(entry, name)
         described = engine.describe()
         key = (entry.source.path, *described.files.items(), *described.placement.nodes.items())
@@ -118,7 +118,7 @@ class ModelReader:
                 "state": entry.state.value,
                 "reason": entry.reason,
             }
-            for model in self.seen.catalog.values()
+            for model in self.registry.catalog.values()
             for entry in model.versions.values()
         ]
 
@@ -133,10 +133,10 @@ class ModelReader:
         Raises ModelNotFound, VersionNotFound or NotReady.
         """
         if name is None:
-            models = list(self.seen.catalog.values())
+            models = list(self.registry.catalog.values())
         else:
-            self.seen.find(name, version)
-            models = [self.seen.model(name)]
+            self.registry.find(name, version)
+            models = [self.registry.model(name)]
         return [
             (model.name, str(number), self._metrics.version(model.name, str(number)))
             for model in models
@@ -146,7 +146,7 @@ class ModelReader:
 
     def version_for_label(self, name: str, label: str) -> str:
         """Return the version of the variant named `label`. Raises ModelNotFound or NotFound."""
-        self.seen.model(name)
+        self.registry.model(name)
         return str(self._rollouts.version_of(name, label))
 
 

@@ -60,7 +60,7 @@ class HealthSummary:
         status = "healthy" if readiness.ready and not problems else "degraded"
         if not readiness.ready:
             status = "draining" if self._lifecycle.draining else "unready"
-        seen, whole = view.seen.catalog, self._registry.catalog
+        visible, whole = view.registry.catalog, self._registry.catalog
         return {
             "status": status,
             "ready": readiness.ready,
@@ -68,8 +68,8 @@ class HealthSummary:
             "model_loaded": any(model.default is not None for model in whole.values()),
             "models": view.states(),
             "problems": problems if view.sees_all else [],
-            "held_back": describe_held_back(seen),
-            "rolled_back": self._rollouts.rolled_back(seen),
+            "held_back": describe_held_back(visible),
+            "rolled_back": self._rollouts.rolled_back(visible),
             "default_providers": {
                 "wanted": [link.name for link in self._default_chain.links],
                 "reason": self._default_chain.reason,

@@ -17,7 +17,7 @@ from cohort.pipelines.factory import (
 )
 from cohort.pipelines.graph import build_graph
 from cohort.pipelines.on_disk import (
-    NotTold,
+    NotDeclared,
     check_pipeline,
     facts_on_disk,
     members_named,
@@ -30,7 +30,7 @@ __all__ = [
     "Condition",
     "ConditionWrong",
     "MemberFacts",
-    "NotTold",
+    "NotDeclared",
     "Pipeline",
     "PipelineEngine",
     "PipelineEngines",

@@ -72,7 +72,7 @@ def parse_condition(text: str) -> Condition:
     except RecursionError:
         raise ConditionWrong(f"{quoted(text)} is nested too deeply") from None
     if not reader.tensors:
-        raise ConditionWrong(f"{quoted(text)} looks at no tensor; write one {EXAMPLE}")
+        raise ConditionWrong(f"{quoted(text)} names no tensor; write one {EXAMPLE}")
     return Condition(text.strip(), tuple(dict.fromkeys(reader.tensors)), evaluate)
 
 
@@ -127,7 +127,7 @@ class _Reader:
                     raise ConditionWrong(f"there is no function {quoted(name)}{known}")
                 return self._of(name, self.tensor(tensor))
             case ast.Call(func=ast.Name(id=name)) if name in FUNCTIONS:
-                raise ConditionWrong(f"{name} takes one tensor, {EXAMPLE}")
+                raise ConditionWrong(f"{name} needs exactly one tensor, {EXAMPLE}")
             case ast.Name() | ast.Attribute() | ast.Constant(value=str()):
                 return self._of("", self.tensor(node))
         raise ConditionWrong(f"{_written(node)} is not understood; {UNDERSTOOD}")
@@ -141,8 +141,8 @@ class _Reader:
                 self.tensors.append(f"{step}.{output}")
                 return f"{step}.{output}"
         raise ConditionWrong(
-            f"{_written(node)} is no tensor; write step.output, the name of an input, or a name in "
-            "quotes that holds other characters: 'step.output:0'"
+            f"{_written(node)} is not a tensor; write step.output or the name of an input, in "
+            "quotes if it has other characters: 'step.output:0'"
         )
 
     def _of(self, function: str, tensor: str) -> Evaluate:

@@ -127,5 +127,5 @@ def stacked(answers: Sequence[Sequence[Array]]) -> list[Array]:
         return [np.concatenate(each) for each in zip(*answers, strict=True)]
     except ValueError as error:
         raise InferenceFailed(
-            f"its rows, which ran one by one, cannot be put together: {error}"
+            f"its rows, which ran one by one, cannot be joined: {error}"
         ) from None

@@ -106,7 +106,7 @@ def _why_no_name(name: Any) -> str:
     """Return the reason why a string cannot name a tensor; "" if it can."""
     if 0 < len(name) <= MAX_NAME and name.isprintable():
         return ""
-    return f"{quoted(name)} is no name of a tensor: use 1 to {MAX_NAME} printable characters"
+    return f"{quoted(name)} is not a valid tensor name: use 1 to {MAX_NAME} printable characters"
 
 
 def _parse_each(value: object) -> Sources | None:
@@ -119,7 +119,7 @@ def _parse_output(value: object) -> Sources:
     if unknown := [key for key in value if key != "from"]:
         raise invalid(unknown_key(unknown[0], ["from"]))
     if "from" not in value:
-        raise invalid("says not where it is from; write {from: step.output}")
+        raise invalid("'from' is missing; write {from: step.output}")
     return _parse_sources(value["from"])
 
 
@@ -252,8 +252,8 @@ def parse_pipeline(text: str, file: str = PIPELINE_FILE) -> Pipeline:
 
 def parse_processing(text: str, file: str = PIPELINE_FILE) -> ProcessingConfig:
     """Parse the processing keys of a pipeline's inputs and outputs. Raises ConfigProblems."""
-    _, said = _split(text, file)
-    return validate_tree(said, ProcessingConfig, file, PROCESSING_RANGES)
+    _, processing = _split(text, file)
+    return validate_tree(processing, ProcessingConfig, file, PROCESSING_RANGES)
 
 
 PROCESSING_KEYS = {
@@ -271,7 +271,7 @@ def _split(text: str, file: str) -> tuple[dict[str, Any], dict[str, Any]]:
     tree = parse_yaml(text, file)
     if not isinstance(tree, dict):
         raise ConfigProblems([Problem(file, "", "must have steps and outputs")])
-    graph, said = dict(tree), {}
+    graph, processing = dict(tree), {}
     for side, keys in PROCESSING_KEYS.items():
         named = tree.get(side)
         if not isinstance(named, dict):
@@ -282,17 +282,19 @@ def _split(text: str, file: str) -> tuple[dict[str, Any], dict[str, Any]]:
             else value
             for name, value in named.items()
         }
-        said[side] = {
+        processing[side] = {
             name: {key: value[key] for key in value if key in keys}
             for name, value in named.items()
             if isinstance(value, dict) and not keys.isdisjoint(value)
         }
-    for name, value in said.get("inputs", {}).items():
+    for name, value in processing.get("inputs", {}).items():
         if TOKENIZER in value and not graph["inputs"][name]:
             del graph["inputs"][name]  # no step names this input
-    if said.get("inputs") and all(one is None or one == {} for one in graph["inputs"].values()):
+    if processing.get("inputs") and all(
+        one is None or one == {} for one in graph["inputs"].values()
+    ):
         del graph["inputs"]  # the steps determine the inputs
-    return graph, said
+    return graph, processing
 
 
 def _wrong(pipeline: Pipeline) -> Any:
@@ -308,7 +310,10 @@ def _wrong(pipeline: Pipeline) -> Any:
             yield from ((key, why) for name in named if (why := _why_no_name(name)))
     for name, step in pipeline.steps.items():
         if not STEP_NAME.fullmatch(name):
-            yield "steps", f"{quoted(name)} is no name of a step: use letters, digits, '_' and '-'"
+            yield (
+                "steps",
+                f"{quoted(name)} is not a valid step name: use letters, digits, '_' and '-'",
+            )
         if not MODEL_NAME.fullmatch(step.model):
             yield f"steps.{name}.model", f"{quoted(step.model)} is no model: {MODEL_NAME_RULE}"
         if not step.inputs or len(step.inputs) > MAX_TENSORS:

@@ -170,7 +170,7 @@ class PipelineEngine:
         except LoadFailed as error:
             engine.leases.release()
             raise NotReady(
-                f"model {quoted(step.model)} is another now, which does not fit: {error}"
+                f"model {quoted(step.model)} was replaced by a version that does not fit: {error}"
             ) from error
         return met
 

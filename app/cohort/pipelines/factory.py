@@ -123,7 +123,7 @@ class PipelineEngines:
             observe=self._count(site.model, str(site.number)),
         )
 
-    def look(self) -> None:
+    def check_engines(self) -> None:
         """No-op: the models are checked by their own factories."""
 
     def rest(self) -> None:
@@ -180,13 +180,15 @@ def asked_by_pipeline(source: Source) -> Asked | None:
 
     Raises LoadFailed if the pipeline has an invalid key.
     """
-    said, config = read_processing(source.path), source.config
+    processing, config = read_processing(source.path), source.config
     if config is not None:
-        said = ProcessingConfig(
-            {**config.inputs, **said.inputs}, {**config.outputs, **said.outputs}
+        processing = ProcessingConfig(
+            {**config.inputs, **processing.inputs}, {**config.outputs, **processing.outputs}
         )
     name = source.model or source.path.parent.name
-    return Asked(said, f"{name}/{PIPELINE_FILE}") if said.inputs or said.outputs else None
+    if not (processing.inputs or processing.outputs):
+        return None
+    return Asked(processing, f"{name}/{PIPELINE_FILE}")
 
 
 def read_processing(path: Path) -> ProcessingConfig:
@@ -212,11 +214,11 @@ def _in_words(problem: object) -> str:
 
 def files_named(path: Path) -> Sequence[str]:
     """Return the files next to the pipeline at `path` that it names. Raises LoadFailed."""
-    said = read_processing(path)
+    processing = read_processing(path)
     names: list[object] = []
-    for taken in said.inputs.values():
+    for taken in processing.inputs.values():
         names += [taken.tokenizer, taken.categories]
-    for given in said.outputs.values():
+    for given in processing.outputs.values():
         names += [given.labels, given.detections.labels if given.detections else None]
     files = [name for name in names if isinstance(name, str) and name != METADATA]
     return [name for name in dict.fromkeys(files) if name and Path(name).name == name]
@@ -236,8 +238,8 @@ class Circles:
             if way := self._way(member, model, frozenset()):
                 names = " → ".join(map(quoted, (model, *way)))
                 raise LoadFailed(
-                    f"step {quoted(step)}: it needs this pipeline itself, by way of {names}; run "
-                    "another model here"
+                    f"step {quoted(step)}: it depends on this pipeline itself, through {names}; "
+                    "run another model here"
                 )
 
     def _way(self, start: str, end: str, seen: frozenset[str]) -> tuple[str, ...]:

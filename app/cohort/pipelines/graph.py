@@ -12,7 +12,7 @@ from cohort.errors import LoadFailed, did_you_mean, quoted
 from cohort.pipelines.conditions import Condition
 from cohort.pipelines.document import Pipeline, Sources, Step
 
-MOST_NAMED = 8
+MAX_NAMED = 8
 """Maximum number of steps of a cycle that an error message names."""
 
 
@@ -99,10 +99,10 @@ def build_graph(pipeline: Pipeline) -> Graph:
         order = list(TopologicalSorter({n: one.steps for n, one in found.items()}).static_order())
     except CycleError as error:
         circle = list(reversed(error.args[1]))
-        names = " → ".join([*map(quoted, circle[:MOST_NAMED]), "…"][: len(circle)])
+        names = " → ".join([*map(quoted, circle[:MAX_NAMED]), "…"][: len(circle)])
         raise LoadFailed(
-            f"step {quoted(circle[0])}: it needs its own outputs, by way of {names}; take one of "
-            "these inputs from elsewhere"
+            f"step {quoted(circle[0])}: it depends on its own outputs, through {names}; use "
+            "another source for one of these inputs"
         ) from None
     needed = {places[one].step for sources in pipeline.outputs.values() for one in sources}
     for name in reversed(order):
@@ -110,7 +110,7 @@ def build_graph(pipeline: Pipeline) -> Graph:
             needed |= found[name].steps
     steps = {name: found[name] for name in order if name in needed}
     if not steps:
-        raise LoadFailed(f"no output is from a step; {quoted(order[0])} is one")
+        raise LoadFailed(f"no output comes from a step; {quoted(order[0])} is one")
     uses: Counter[str] = Counter()
     consumers: dict[str, list[str]] = {name: [] for name in steps}
     for step in steps.values():
@@ -126,7 +126,7 @@ def build_graph(pipeline: Pipeline) -> Graph:
     inputs = list(dict.fromkeys(named) if pipeline.inputs is None else pipeline.inputs)
     for name in inputs:
         if name not in uses:
-            raise LoadFailed(f"input {quoted(name)}: no step and no output uses it; take it away")
+            raise LoadFailed(f"input {quoted(name)}: no step and no output uses it; remove it")
     unused = [name for name in pipeline.steps if name not in needed]
     all_sources = [*pipeline.outputs.values()]
     for step in steps.values():
@@ -156,7 +156,7 @@ def _items(name: str, step: Step, each: Sources, named: Sequence[str]) -> frozen
     for tensor in each:
         if tensor not in named:
             raise LoadFailed(
-                f"step {quoted(name)}: each has {quoted(tensor)}, which is not an input of it"
+                f"step {quoted(name)}: each has {quoted(tensor)}, which no input uses"
                 f"{did_you_mean(tensor, named)}"
             )
     items = [inside for inside, sources in step.inputs.items() if not {*each}.isdisjoint(sources)]
@@ -164,10 +164,12 @@ def _items(name: str, step: Step, each: Sources, named: Sequence[str]) -> frozen
         if left := [one for one in step.inputs[inside] if one not in each]:
             raise LoadFailed(
                 f"step {quoted(name)}: input {quoted(inside)} is also from {quoted(left[0])}: add "
-                "it to each, or take it away"
+                "it to each, or remove it"
             )
     if not items:
-        raise LoadFailed(f"step {quoted(name)}: each has no tensor that an input is from")
+        raise LoadFailed(
+            f"step {quoted(name)}: each names no tensor that is the source of an input"
+        )
     return frozenset(items)
 
 
@@ -194,7 +196,8 @@ def _place(tensor: str, pipeline: Pipeline, where: str) -> Place:
         return Place(step, output)
     if tensor in pipeline.steps:
         raise LoadFailed(
-            f"{where} is from {quoted(tensor)}, a step; write {tensor}.OUTPUT, or rename one"
+            f"{where} is from {quoted(tensor)}, which is a step; write "
+            f"{tensor}.OUTPUT, or rename one"
         )
     if not dot and declared is None:
         return Place("", tensor)
@@ -203,6 +206,6 @@ def _place(tensor: str, pipeline: Pipeline, where: str) -> Place:
         raise LoadFailed(f"{where} is from {quoted(tensor)}: there is no step {quoted(step)}{hint}")
     hint = did_you_mean(tensor, declared or ())
     raise LoadFailed(
-        f"{where} is from {quoted(tensor)}, which is no input of the pipeline{hint}; write the "
+        f"{where} is from {quoted(tensor)}, which is not an input of the pipeline{hint}; write the "
         "output of a step as step.output"
     )

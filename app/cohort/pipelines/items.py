@@ -94,7 +94,7 @@ def fan_out(
     if items.rows > MAX_ITEMS:
         raise InvalidInput(
             f"it would run for {items.rows} items of {quoted_names(each.tensors)}: at most "
-            f"{MAX_ITEMS} in a request; leave some out by a condition"
+            f"{MAX_ITEMS} in a request; exclude some with a condition"
         )
     made: Arrays = {}
     for name, array in inputs.items():

@@ -24,7 +24,7 @@ from cohort.repository import (
 from cohort.session import Signature, read_signature
 
 
-class NotTold(Exception):
+class NotDeclared(Exception):
     """A model whose files do not declare its inputs and outputs; the message names the model."""
 
 
@@ -35,7 +35,7 @@ def check_pipeline(found: Found, snapshot: Snapshot, model: str = "") -> Wiring:
     snapshot: The models on disk.
     model: The pipeline's name, used to find its config; default "": it has no config.
 
-    Raises LoadFailed, OSError, and NotTold if a step's model has a transform.
+    Raises LoadFailed, OSError, and NotDeclared if a step's model has a transform.
     """
     return _check(found, snapshot, model, ())[0]
 
@@ -48,7 +48,7 @@ def _check(
     if found in around:
         raise LoadFailed("it needs itself")
     if len(around) >= MAX_DEPTH:
-        raise LoadFailed(f"more than {MAX_DEPTH} pipelines are within each other")
+        raise LoadFailed(f"pipelines are nested more than {MAX_DEPTH} deep")
     there = snapshot.models.get(model)
     config = None if there is None else there.config
     asked = asked_by_pipeline(Source(found.path, found.stamp, config, model=model))
@@ -83,7 +83,7 @@ def _facts(
         raise LoadFailed(str(VersionNotFound(model, str(number), there.versions)))
     found, config = there.versions[number], there.config or ModelConfig()
     if config.transform is not None:
-        raise NotTold(f"model {quoted(model)} has a transform, and only a server asks that")
+        raise NotDeclared(f"model {quoted(model)} has a transform, which only a server runs")
     if found.path.name != MODEL_FILE:
         try:
             wiring, signature = _check(found, snapshot, model, around)

@@ -54,7 +54,7 @@ def first_of(parts: Sequence[Part], total: int, name: str) -> Part:
     tails = {part.array.shape[1:] for part in parts}
     if len(tails) > 1:
         shapes = " and ".join(str(list(one)) for one in sorted(tails, key=str))
-        raise InferenceFailed(f"{name}: rows of the shapes {shapes} cannot be put together")
+        raise InferenceFailed(f"{name}: rows of the shapes {shapes} cannot be joined")
     whole = np.empty((total, *first.array.shape[1:]), first.array.dtype)
     there = np.zeros(total, np.bool_)
     for part in parts:

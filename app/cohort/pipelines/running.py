@@ -238,20 +238,20 @@ class PipelineRun:
                 if count >= 0 and (not array.ndim or len(array) != count):
                     raise InferenceFailed(
                         f"step {step.name!r}: output {spec.name!r} has shape "
-                        f"{list(array.shape)} for {count} rows; if these are no rows, write "
-                        "conditions: request"
+                        f"{list(array.shape)} for {count} rows; if axis 0 does not count rows, "
+                        "set conditions: request"
                     )
                 self._progress.parts[tensor] = Part(array, rows)
-        self._settle(step.name)
+        self._finish_step(step.name)
 
     def _skip(self, step: GraphStep) -> None:
         hired = self._hired.pop(step.name)
         hired.leases.release()
         self._observe(StepEnded(step.name, step.model, hired.version, "Skipped", 0.0, 0))
         self._progress.release(step.tensors)
-        self._settle(step.name)
+        self._finish_step(step.name)
 
-    def _settle(self, name: str) -> None:
+    def _finish_step(self, name: str) -> None:
         """Mark a step as finished or skipped, and queue its consumers."""
         self._progress.over.add(name)
         self._due.extend(self._graph.consumers[name])

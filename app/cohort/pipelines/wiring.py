@@ -77,7 +77,7 @@ def connect(pipeline: Pipeline, look_up: LookUp, graph: Graph | None = None) -> 
         wires.check_condition(step)
     depth = 1 + max(one.depth for one in wires.members.values())
     if depth > MAX_DEPTH:
-        raise LoadFailed(f"it has {depth} pipelines within each other; {MAX_DEPTH} may be")
+        raise LoadFailed(f"it has {depth} nested pipelines; the maximum is {MAX_DEPTH}")
     outputs = [wires.output(name, sources) for name, sources in graph.outputs.items()]
     inputs = [wires.tensors[name] for name in graph.inputs]
     conditions = _conditions(pipeline, graph, inputs, wires)
@@ -96,9 +96,9 @@ class _Wires:
         self.members: dict[str, MemberFacts] = {}
         self.each: dict[str, Each] = {}
         self.tensors: dict[str, TensorSpec] = {}
-        for name, said in declared.items():
-            if said.datatype is not None:
-                self.tensors[name] = TensorSpec(name, said.datatype, said.shape)
+        for name, declaration in declared.items():
+            if declaration.datatype is not None:
+                self.tensors[name] = TensorSpec(name, declaration.datatype, declaration.shape)
 
     def add(self, step: GraphStep, member: MemberFacts) -> None:
         """Connect the inputs of a step. Raises LoadFailed without the step's name."""
@@ -111,8 +111,8 @@ class _Wires:
         for spec in member.inputs:
             if spec.name not in step.sources:
                 raise LoadFailed(
-                    f"input {quoted(spec.name)} of model {quoted(step.model)} is not given; say "
-                    f"where it is from: inputs: {{{spec.name}: …}}"
+                    f"input {quoted(spec.name)} of model {quoted(step.model)} is not given; set "
+                    f"its source: inputs: {{{spec.name}: …}}"
                 )
         lengths: Lengths = ()
         if step.each:
@@ -142,8 +142,8 @@ class _Wires:
                 axes = len(shape) - len(wanted) + 1
                 if axes not in (1, 2) or axes > len(shape):
                     raise LoadFailed(
-                        f"input {quoted(name)} takes rows of shape {list(wanted[1:])}, but the "
-                        f"items of {tensor} are not that: its shape is {list(shape)}"
+                        f"input {quoted(name)} must have rows of shape {list(wanted[1:])}, but the "
+                        f"items of {tensor} do not match: its shape is {list(shape)}"
                     )
                 found = shape[:axes]
         return found
@@ -163,20 +163,20 @@ class _Wires:
         given = self._output_of(tensor)
         if why := _misfit(given, wanted):
             raise LoadFailed(
-                f"input {quoted(wanted.name)} takes {wanted.datatype} {wanted.shape_text}, but "
+                f"input {quoted(wanted.name)} must be {wanted.datatype} {wanted.shape_text}, but "
                 f"{tensor} is {given.datatype} {given.shape_text}: {why}"
             )
 
     def _narrow(self, step: str, wanted: TensorSpec, name: str) -> None:
         """Narrow an input of the pipeline to the values that this step accepts."""
-        said = self._declared.get(name, InputDeclaration())
+        declaration = self._declared.get(name, InputDeclaration())
         known = self.tensors.get(name)
         if known is None:
-            known = TensorSpec(name, wanted.datatype, said.shape)
+            known = TensorSpec(name, wanted.datatype, declaration.shape)
         if why := _misfit(known, wanted):
             raise LoadFailed(
-                f"input {quoted(wanted.name)} takes {wanted.datatype} {wanted.shape_text}, but the "
-                f"pipeline's input {quoted(name)} is {known.datatype} {known.shape_text}, as "
+                f"input {quoted(wanted.name)} must be {wanted.datatype} {wanted.shape_text}, but "
+                f"the pipeline's input {quoted(name)} is {known.datatype} {known.shape_text}, as "
                 f"{self._why(name)}: {why}"
             )
         self._symbols_of.setdefault(name, step)
@@ -195,7 +195,7 @@ class _Wires:
             raise LoadFailed(f"step {quoted(place.step)} has no output {quoted(place.name)}{hint}")
         spec = self.tensors[tensor]
         if not spec.transportable:
-            raise LoadFailed(f"{tensor} is {spec.datatype}, and only tensors can be passed on")
+            raise LoadFailed(f"{tensor} is {spec.datatype}, but only tensors can be passed on")
         return spec
 
     def check_condition(self, step: GraphStep) -> None:
@@ -218,7 +218,7 @@ class _Wires:
                 if why := _misfit(spec, first):
                     raise LoadFailed(
                         f"{sources[0]} is {first.datatype} {first.shape_text}, and {tensor} is "
-                        f"{spec.datatype} {spec.shape_text}: they cannot stand for each other: "
+                        f"{spec.datatype} {spec.shape_text}: they are not interchangeable: "
                         f"{why}"
                     )
                 shape = _wider(shape, spec.shape)
@@ -233,7 +233,7 @@ class _Wires:
         if tensor not in self.tensors:
             declared = f"{{{tensor}: {{datatype: FP32, shape: [N]}}}}"
             raise LoadFailed(
-                f"nothing tells the datatype of {tensor}; write it under inputs: {declared}"
+                f"the datatype of {tensor} is unknown; write it under inputs: {declared}"
             )
         return self.tensors[tensor]
 
@@ -265,8 +265,8 @@ def _of_items(spec: TensorSpec, lengths: Lengths) -> TensorSpec:
         return spec
     if not spec.shape or not (spec.rows_vary or spec.shape[0] == 1):
         raise LoadFailed(
-            f"{quoted(spec.name)} has shape {spec.shape_text}, and each is for models of which "
-            "axis 0 is rows, of any number or 1"
+            f"{quoted(spec.name)} has shape {spec.shape_text}, but each needs models with rows "
+            "along axis 0, of any number or 1"
         )
     return replace(spec, shape=(*lengths, *spec.shape[1:]))
 

@@ -38,19 +38,19 @@ class FileWatch:
         self._seconds = seconds
         self._wakes: list[Callable[[], None]] = []
 
-    def look_now(self) -> None:
+    def check_now(self) -> None:
         """Read all files now."""
         log.info("looking at all files")
         for wake in self._wakes:
             wake()
 
-    def on_look_now(self, wake: Callable[[], None]) -> None:
+    def on_check_now(self, wake: Callable[[], None]) -> None:
         """Call `wake` whenever all files must be read."""
         self._wakes.append(wake)
 
     async def follow(
         self,
-        look: Step,
+        check: Step,
         pause: Callable[[], float] = float,
         again: asyncio.Event | None = None,
     ) -> None:
@@ -63,7 +63,7 @@ class FileWatch:
         self._wakes.append(again.set)
         while True:
             again.clear()
-            await attempt(look)
+            await attempt(check)
             with suppress(TimeoutError):
                 limit = max(self._seconds, pause()) if self._seconds else None
                 async with asyncio.timeout(limit):

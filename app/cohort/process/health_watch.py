@@ -11,7 +11,7 @@ import structlog
 from cohort.metrics import Histogram
 from cohort.operating import Lifecycle, ProcessHealth
 from cohort.process.startup import StartUp
-from cohort.scheduling import Trouble
+from cohort.scheduling import Fault
 
 log = structlog.get_logger("cohort")
 
@@ -38,7 +38,7 @@ class HealthWatch:
         self._lag, self._start_up = lag, start_up
 
     @property
-    def latest(self) -> Collection[Trouble]:
+    def latest(self) -> Collection[Fault]:
         """The faults of the last check."""
         return self._health.latest
 
@@ -51,23 +51,23 @@ class HealthWatch:
             late = max(0.0, monotonic() - due)
             self._lag.observe(late)
             self._health.observe_lag(late)
-            known = self._say_troubles(known)
-            self._say_readiness()
+            known = self._log_faults(known)
+            self._log_readiness()
 
-    def _say_troubles(self, known: set[str]) -> set[str]:
+    def _log_faults(self, known: set[str]) -> set[str]:
         """Log new kinds of faults, or the end of all faults; return the current kinds."""
-        troubles = self._health.troubles()
-        for trouble in troubles:
-            if trouble.kind not in known:
-                log.error("unwell", kind=trouble.kind, reason=str(trouble))
-        if known and not troubles:
+        faults = self._health.faults()
+        for fault in faults:
+            if fault.kind not in known:
+                log.error("unwell", kind=fault.kind, reason=str(fault))
+        if known and not faults:
             log.info("well again")
-        return {trouble.kind for trouble in troubles}
+        return {fault.kind for fault in faults}
 
-    def _say_readiness(self) -> None:
+    def _log_readiness(self) -> None:
         readiness = self._lifecycle.readiness()
         if readiness.ready and not self.ready:
-            self._start_up.say_ready()
+            self._start_up.report_ready()
         elif not readiness.ready and self.ready:
             log.warning("not ready", reason=readiness.reason)
         self.ready = readiness.ready

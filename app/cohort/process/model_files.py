@@ -20,7 +20,7 @@ from cohort.process.key_files import watch_trust
 from cohort.process.model_loader import ModelLoader
 from cohort.process.remote_models import RemoteModels
 from cohort.process.resources import return_memory
-from cohort.registry import LOOK_SECONDS
+from cohort.registry import CHECK_SECONDS
 from cohort.rollouts.watcher import RolloutWatcher
 from cohort.settings import Settings
 
@@ -82,7 +82,7 @@ class ModelFiles:
             yield self._background()
             return
         self.remote.start(self.loader.again)
-        self.watch.on_look_now(self.remote.wake)
+        self.watch.on_check_now(self.remote.wake)
         try:
             yield self._background()
         finally:
@@ -90,7 +90,7 @@ class ModelFiles:
 
     def _background(self) -> Iterator[Background]:
         core, loader, watch = self._core, self.loader, self.watch
-        yield partial(repeat, core.registry.look_at_engines, LOOK_SECONDS)
+        yield partial(repeat, core.registry.check_engines, CHECK_SECONDS)
         yield partial(return_memory, core.memory)
         yield partial(attempt, loader.report_first)
         yield partial(watch.follow, loader.reconcile, lambda: loader.pause, loader.again)

@@ -77,5 +77,5 @@ def notification_of_unbatched(event: VersionUnbatched) -> Notification:
 
 
 def _id(*parts: object) -> str:
-    told = "\0".join(map(str, parts))
-    return f"msg_{blake2b(told.encode(), digest_size=16).hexdigest()}"
+    content = "\0".join(map(str, parts))
+    return f"msg_{blake2b(content.encode(), digest_size=16).hexdigest()}"

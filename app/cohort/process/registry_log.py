@@ -12,11 +12,11 @@ from cohort.registry import (
     Engine,
     Registry,
     RegistryEvent,
-    VersionDoubted,
     VersionEntry,
     VersionFailed,
     VersionLeftLoop,
     VersionMeasured,
+    VersionProfileStale,
     VersionReady,
     VersionUnbatched,
     VersionUnloaded,
@@ -51,7 +51,7 @@ class RegistryLog:
         match event:
             case VersionReady(model, version, seconds):
                 self._ready(model, version, seconds)
-            case VersionDoubted(model, number, reason):
+            case VersionProfileStale(model, number, reason):
                 log.warning("profile is measured again", model=model, version=number, reason=reason)
             case VersionMeasured(model, version):
                 _log_measured(model, version)
@@ -106,11 +106,11 @@ class RegistryLog:
         if held_back:
             version_log.warning("only requests that name the version reach it", reason=held_back)
         if (batching := description.batching) is not None:
-            self._say_batching(model, version, batching)
+            self._log_batching(model, version, batching)
         self._verdicts[model, version.number] = []
         self._log_verdicts(model, version)
 
-    def _say_batching(
+    def _log_batching(
         self, model: str, version: VersionEntry, batching: BatchingDescription
     ) -> None:
         version_log = log.bind(model=model, version=version.number)
@@ -125,13 +125,13 @@ class RegistryLog:
 
     def _log_verdicts(self, model: str, version: VersionEntry) -> None:
         """Log why requests run one by one, unless it was logged for this version."""
-        said = self._verdicts.setdefault((model, version.number), [])
+        logged = self._verdicts.setdefault((model, version.number), [])
         for event, reason, in_table in (
             ("requests run one by one", version.batching_off, self._table.pending),
             ("requests are not padded to share a run", version.padding_off, False),
         ):
-            if reason and reason not in said:
-                said.append(reason)
+            if reason and reason not in logged:
+                logged.append(reason)
                 if not in_table:
                     log.warning(event, model=model, version=version.number, reason=reason)
 

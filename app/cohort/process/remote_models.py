@@ -40,7 +40,7 @@ class RemoteModels:
         )
         self.metrics = RemoteMetrics(lambda: self._mirror.status)
         self._uses: dict[str, ModelUse] = {}
-        self._said = MirrorStatus()
+        self._logged = MirrorStatus()
 
     @property
     def settled(self) -> bool:
@@ -51,15 +51,15 @@ class RemoteModels:
     def problems(self) -> tuple[Problem, ...]:
         """Why the repository, or versions in it, are not available."""
         status = self._mirror.status
-        trouble = [Problem("", "", status.trouble)] if status.trouble else []
-        return (*trouble, *status.problems, *status.slow)
+        failure = [Problem("", "", status.failure)] if status.failure else []
+        return (*failure, *status.problems, *status.slow)
 
     @property
     def loading_reason(self) -> str:
         """Why the first models are not loaded, while the mirror is not settled."""
         status, versions = self._mirror.status, self._mirror.fetching
-        if status.trouble:
-            return status.trouble
+        if status.failure:
+            return status.failure
         listed = ", ".join(versions[:MAX_LISTED])
         more = ", …" if len(versions) > MAX_LISTED else ""
         what = f": {listed}{more}, {status.fetched_bytes >> 20:,} MiB so far" if versions else ""
@@ -69,11 +69,11 @@ class RemoteModels:
         """Start the mirror; `changed` is set on the running loop after each change."""
         loop = asyncio.get_running_loop()
 
-        def tell() -> None:
+        def notify() -> None:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(changed.set)
 
-        self._mirror.on_change = tell
+        self._mirror.on_change = notify
         Thread(target=self._mirror.run, args=(self._get_uses,), name="mirror", daemon=True).start()
 
     def wake(self) -> None:
@@ -94,16 +94,16 @@ class RemoteModels:
             name: _use(catalog.get(name), pinned.get(name, frozenset()))
             for name in catalog.keys() | pinned.keys()
         }
-        before, self._said = self._said, self._mirror.status
-        if self._said.trouble and self._said.trouble != before.trouble:
-            log.warning("remote repository failed", reason=self._said.trouble)
-        elif before.trouble and not self._said.trouble:
+        before, self._logged = self._logged, self._mirror.status
+        if self._logged.failure and self._logged.failure != before.failure:
+            log.warning("remote repository failed", reason=self._logged.failure)
+        elif before.failure and not self._logged.failure:
             log.info("remote repository answers again", repository=self._address)
-        for problem in self._said.problems:
+        for problem in self._logged.problems:
             if problem not in before.problems:
                 log.warning("remote repository problem", problem=str(problem))
         slow = {problem.file for problem in before.slow}
-        for problem in self._said.slow:
+        for problem in self._logged.slow:
             if problem.file not in slow:
                 log.warning("remote repository is slow", problem=str(problem))
 

@@ -19,7 +19,7 @@ from cohort.workers.connected_worker import ConnectedWorker
 
 log = structlog.get_logger("cohort")
 
-HANDSHAKE_LOOK_SECONDS = 1.0
+HANDSHAKE_CHECK_SECONDS = 1.0
 """Interval of the checks of unfinished TLS handshakes."""
 
 
@@ -94,9 +94,9 @@ class HandshakeCrowd:
         """Check the connections regularly, as long as there are any, and close slow ones."""
         if not self._watching:
             self._watching = True
-            loop.call_later(HANDSHAKE_LOOK_SECONDS, self._look, connections, loop)
+            loop.call_later(HANDSHAKE_CHECK_SECONDS, self._check, connections, loop)
 
-    def _look(self, connections: Collection[Watched], loop: asyncio.AbstractEventLoop) -> None:
+    def _check(self, connections: Collection[Watched], loop: asyncio.AbstractEventLoop) -> None:
         self._watching = False
         now = loop.time()
         for connection in list(connections):

@@ -53,7 +53,7 @@ class Runtime:
 
     async def __aenter__(self) -> Self:
         if self._running is not None:
-            raise RuntimeError("a runtime can be entered once; make another")
+            raise RuntimeError("a runtime can be entered only once; create another")
         self._running = AsyncExitStack()
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._running_core())
@@ -208,5 +208,5 @@ def _array_of(spec: TensorSpec, given: object) -> Array:
     try:
         return from_lists(spec, lists)
     except (OverflowError, ValueError) as error:  # Python's integers can exceed JSON's
-        problem = f"input {quoted(spec.name)} takes {spec.datatype}, got a number out of range"
+        problem = f"input {quoted(spec.name)} must be {spec.datatype}, got a number out of range"
         raise InvalidInput(problem) from error

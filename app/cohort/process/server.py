@@ -219,7 +219,7 @@ class Server(uvicorn.Server):
             log.warning("stopped by a second signal")
             _exit(128 + sig)
         self._service.control_plane.begin_draining()
-        self._systemd.tell("STOPPING=1", "STATUS=draining")
+        self._systemd.notify("STOPPING=1", "STATUS=draining")
         if sig == signal.SIGINT or loop is None:
             self._end_within(self._service.settings.drain_seconds)
             self.should_exit = True
@@ -240,7 +240,7 @@ class Server(uvicorn.Server):
         """Serve HTTP on `sockets`, and gRPC, until the end of the shutdown."""
         self._loop = asyncio.get_running_loop()
         if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-            self._loop.add_signal_handler(signal.SIGHUP, self._service.files.watch.look_now)
+            self._loop.add_signal_handler(signal.SIGHUP, self._service.files.watch.check_now)
         if self._worker is None:  # otherwise its parent did
             check_rpc_address(self._service.settings)
         signs = asyncio.create_task(self._give_signs_of_life())
@@ -279,7 +279,7 @@ class Server(uvicorn.Server):
                 )
             )
         if not self.should_exit:
-            self._systemd.tell("READY=1")
+            self._systemd.notify("READY=1")
             if self._worker is not None:
                 self.server_state.connections = self._worker.connections
                 self._worker.accept(self._service.lifecycle, self._serve_accepted)
@@ -287,7 +287,7 @@ class Server(uvicorn.Server):
     def _retire(self) -> None:
         """Shut down without notice: the parent passes no more connections to this worker."""
         self._service.control_plane.begin_draining()
-        self._systemd.tell("STOPPING=1", "STATUS=retiring")
+        self._systemd.notify("STOPPING=1", "STATUS=retiring")
         self._end_within(self._service.settings.drain_seconds)
         self.should_exit = True
 
@@ -315,9 +315,9 @@ class Server(uvicorn.Server):
         while systemd.listens:
             readiness = lifecycle.readiness()
             status = "ready" if readiness.ready else f"not ready: {readiness.reason}"
-            systemd.tell(f"STATUS={status}".replace("\n", " "))
+            systemd.notify(f"STATUS={status}".replace("\n", " "))
             if lifecycle.liveness().ready:
-                systemd.tell("WATCHDOG=1")
+                systemd.notify("WATCHDOG=1")
             await asyncio.sleep(systemd.watchdog_seconds / 4 or SIGN_SECONDS)
 
     def _end_notice(self) -> None:

@@ -92,12 +92,12 @@ class Service:
         self.files = ModelFiles(settings, core)
         core.registry_events.add(self._notify_of_version)
         core.rollout_events.add(self._notify_of_rollout)
-        self.health = ProcessHealth(core.scheduler.troubles)
+        self.health = ProcessHealth(core.scheduler.faults)
         self.lifecycle = Lifecycle(
             core.registry,
             loading_reason=lambda: self.files.loading_reason,
             unready=self._unready,
-            troubles=self.health.troubles,
+            faults=self.health.faults,
             allow_empty=settings.allow_empty,
         )
         self.process_plane = ProcessPlane(

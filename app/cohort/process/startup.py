@@ -66,7 +66,7 @@ class StartUp:
             self.pending = False
             logs.write(text + (self._render(self._where()) if self._ready else ""))
 
-    def say_ready(self) -> None:
+    def report_ready(self) -> None:
         """Report that the process is ready."""
         with self._order:
             self._ready = True

@@ -18,7 +18,7 @@ class Watch:
 
     deadline: Seconds on the monotonic clock.
     timeout: The time limit of the request in seconds, for the message; None: unknown.
-    left: True if the caller left.
+    left: True if the client disconnected.
     """
 
     __slots__ = ("deadline", "left", "timeout")
@@ -29,9 +29,9 @@ class Watch:
         self.left = False
 
     def __call__(self) -> None:
-        """Raise Cancelled if the caller left, or DeadlineExceeded after the deadline."""
+        """Raise Cancelled if the client disconnected, or DeadlineExceeded after the deadline."""
         if self.left:
-            raise Cancelled("the caller left")
+            raise Cancelled("the client disconnected or cancelled")
         if monotonic() >= self.deadline:
             raise self.late()
 

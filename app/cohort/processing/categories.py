@@ -42,7 +42,9 @@ class CategoryStep:
         last = len(self._words) - 1  # the first whole number that floats lack is odd
         if not config.one_hot and not all(map(self._features.holds, (last, max(last - 1, 0)))):
             datatype = self._features.specs[0].datatype
-            raise context.problem(f"{len(self._words)} categories, and the model takes {datatype}")
+            raise context.problem(
+                f"{len(self._words)} categories, but the model expects {datatype}"
+            )
         gap = -1.0 if config.one_hot else nan if self._features.takes_nan else None
         self._gap = gap if config.missing is None else self._code(context, "missing")
         self._unknown = None if config.unknown is None else self._code(context, "unknown")
@@ -69,21 +71,21 @@ class CategoryStep:
         if value == "nan" and self._one_hot:
             return -1.0
         if isinstance(value, str) and value != "nan":
-            raise context.problem(f"{key}: {quoted(value)} is none of its categories")
+            raise context.problem(f"{key}: {quoted(value)} is not one of its categories")
         code = float(value)
         if self._one_hot:
-            raise context.problem(f"{key}: with one_hot it is one of its categories, or nan")
+            raise context.problem(f"{key}: with one_hot it must be one of its categories, or nan")
         whole = code.is_integer()
         if not (self._features.holds(code) if whole else self._features.takes_nan):
             datatype = self._features.specs[0].datatype
-            raise context.problem(f"{key} is {code:g}, and the model takes {datatype}")
+            raise context.problem(f"{key} is {code:g}, but the model expects {datatype}")
         return code
 
     def _describe(self) -> str:
         few = quoted_names(map(str, self._words))
         made = "columns of 0 and 1" if self._one_hot else f"codes from 0 to {len(self._words) - 1}"
         other = "" if self._unknown is None else ", or any other"
-        return f"one of {few}{other}, of which the model takes {made}"
+        return f"one of {few}{other}, sent to the model as {made}"
 
     def is_short(self, values: Array) -> bool:
         """Return True if there are few rows."""
@@ -120,7 +122,7 @@ class CategoryStep:
         shown = quoted(str(word), 40) if isinstance(word, str) else f"{word:g}"
         known = [str(one) for one in self._words]
         raise InvalidInput(
-            f"input {quoted(self._name)} row {row}: {shown} is none of its {len(known)} "
+            f"input {quoted(self._name)} row {row}: {shown} is not one of its {len(known)} "
             f"categories: {quoted_names(known)}{_hint(str(word), known)}"
         )
 
@@ -158,14 +160,14 @@ def _words(context: StepContext) -> Sequence[str] | Sequence[float]:
     if isinstance(given, str):
         given = tuple(read_labels(f"inputs.{context.name}.categories", context.folder, given))
     if not given:
-        raise context.problem("categories: there are none")
+        raise context.problem("categories: the list is empty")
     texts = [one for one in given if isinstance(one, str)]
     words: Sequence[str] | Sequence[float] = texts
     if len(texts) != len(given):
         if texts:
-            raise context.problem("categories: they are all words, or all numbers")
+            raise context.problem("categories: must be all words or all numbers")
         words = [float(one) for one in given]
     word, times = Counter(words).most_common(1)[0]
     if times > 1:
-        raise context.problem(f"categories: {quoted(str(word))} is there twice")
+        raise context.problem(f"categories: {quoted(str(word))} is listed twice")
     return words

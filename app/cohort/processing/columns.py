@@ -74,7 +74,7 @@ def with_columns(context: StepContext, spec: TensorSpec) -> TensorSpec:
     if spec.shape is None or len(spec.shape) != 2:
         raise context.problem(f"columns: the input has shape {spec.shape_text}, not [N, columns]")
     if len({*names}) != len(names):
-        raise context.problem("columns: a name is there twice")
+        raise context.problem("columns: a name is listed twice")
     if isinstance(spec.shape[1], int) and spec.shape[1] != len(names):
         raise context.problem(
             f"columns: {len(names)} names for an input of {spec.shape[1]} columns, shape "

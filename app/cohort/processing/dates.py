@@ -43,11 +43,11 @@ class DateStep:
     def __init__(self, context: StepContext) -> None:
         parts = context.config.date or ()
         if not parts:
-            raise context.problem(f"date: it names none of {', '.join(PARTS)}")
+            raise context.problem(f"date: it is empty; name at least one of {', '.join(PARTS)}")
         if len({*parts}) < len(parts):
-            raise context.problem("date: a part is there twice")
+            raise context.problem("date: a part is listed twice")
         if context.config.missing not in {None, "nan"}:
-            raise context.problem("missing: with date it is nan")
+            raise context.problem("missing: must be nan with date")
         self._name = context.name
         self._names = parts
         self._parts = [PARTS[part] for part in parts]
@@ -103,7 +103,7 @@ class DateStep:
             at = datetime.fromisoformat(text)
         except ValueError:
             raise InvalidInput(
-                f"input {quoted(self._name)} row {row}: {quoted(text, 40)} is no date, as "
-                "2026-01-31 or 2026-01-31T09:30"
+                f"input {quoted(self._name)} row {row}: {quoted(text, 40)} is not a "
+                "date such as 2026-01-31 or 2026-01-31T09:30"
             ) from None
         return [part(at) for part in self._parts]

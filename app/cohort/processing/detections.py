@@ -26,41 +26,41 @@ def boxes_spec(
 
     Raises LoadFailed if the config does not fit the outputs.
     """
-    said = config.detections
-    if said is None:
+    declared = config.detections
+    if declared is None:
         return spec
     where = f"outputs.{spec.name}.detections"
     if config.labels is not None:
-        raise LoadFailed(f"outputs.{spec.name}: labels are of scores; write {where}.labels")
+        raise LoadFailed(f"outputs.{spec.name}: labels belong to scores; write {where}.labels")
     _check_numbers(where, spec)
     if spec.shape is not None and len(spec.shape) not in (2, 3):
         raise LoadFailed(f"{where}: shape {spec.shape_text} is not [pictures, boxes, 4]")
     columns = spec.shape[-1] if spec.shape else None
     if isinstance(columns, int) and columns < 4:
         raise LoadFailed(f"{where}: shape {spec.shape_text} has {columns} columns, not 4 for a box")
-    scores = _find(f"{where}.scores", said.scores, spec, outputs)
+    scores = _find(f"{where}.scores", declared.scores, spec, outputs)
     if scores is not None:
         _check_numbers(f"{where}.scores: {scores.name}", scores)
-    if said.classes is not None:
-        _find(f"{where}.classes", said.classes, spec, outputs)
-    if said.normalized and said.size is not None:
-        raise LoadFailed(f"{where}: it is either normalized, or pixels of a size")
-    if said.size is not None and len(said.size) != 2:
-        raise LoadFailed(f"{where}.size: must be [height, width], got {list(said.size)}")
+    if declared.classes is not None:
+        _find(f"{where}.classes", declared.classes, spec, outputs)
+    if declared.normalized and declared.size is not None:
+        raise LoadFailed(f"{where}: set either normalized or size, not both")
+    if declared.size is not None and len(declared.size) != 2:
+        raise LoadFailed(f"{where}.size: must be [height, width], got {list(declared.size)}")
     labels: Sequence[str] = ()
-    if said.labels is not None:
-        labels = find_labels(where, replace(spec, classes=()), said.labels, folder, properties)
+    if declared.labels is not None:
+        labels = find_labels(where, replace(spec, classes=()), declared.labels, folder, properties)
         if not labels:
-            raise LoadFailed(f"{where}.labels: there are none")
-    return replace(spec, detections=_made(said, labels))
+            raise LoadFailed(f"{where}.labels: the list is empty")
+    return replace(spec, detections=_made(declared, labels))
 
 
-def _made(said: DetectionOutput, labels: Sequence[str]) -> DetectionSpec:
-    size = None if said.size is None else (said.size[0], said.size[1])
-    unit = "picture" if said.normalized or size is not None else "pixels"
+def _made(declared: DetectionOutput, labels: Sequence[str]) -> DetectionSpec:
+    size = None if declared.size is None else (declared.size[0], declared.size[1])
+    unit = "picture" if declared.normalized or size is not None else "pixels"
     return DetectionSpec(
-        said.scores, said.classes, said.format, unit, size,
-        tuple(labels), said.threshold, said.top,
+        declared.scores, declared.classes, declared.format, unit, size,
+        tuple(labels), declared.threshold, declared.top,
     )  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def _find(
     if isinstance(place, int):
         if place < 4 or (isinstance(columns, int) and place >= columns):
             raise LoadFailed(
-                f"{where}: {place} is not a column behind the box, of shape {boxes.shape_text}"
+                f"{where}: {place} is not a column after the box, in shape {boxes.shape_text}"
             )
         return None
     named = {spec.name: spec for spec in outputs}
@@ -87,8 +87,8 @@ def _find(
         )
         if len(spec.shape) not in (axes - 1, axes) or other:
             raise LoadFailed(
-                f"{where}: {place} has shape {spec.shape_text}, and the boxes {boxes.shape_text}: "
-                "it must have as many pictures and boxes"
+                f"{where}: {place} has shape {spec.shape_text}, but the boxes have "
+                f"{boxes.shape_text}: the numbers of pictures and boxes must be equal"
             )
     return spec
 

@@ -89,9 +89,9 @@ class ProcessedEngine:
     def describe(self) -> EngineDescription:
         """Describe the current state of the engine."""
         around = self._around
-        told = self._engine.describe()
-        by_request = told.by_request or around.by_request
-        return replace(told, processing=around.description, by_request=by_request)
+        description = self._engine.describe()
+        by_request = description.by_request or around.by_request
+        return replace(description, processing=around.description, by_request=by_request)
 
     def assigned_nodes(self) -> Iterable[AssignedNode]:
         """Return the nodes of the model, each with the provider that runs it."""

@@ -11,7 +11,7 @@ from cohort.errors import InvalidInput, LoadFailed, quoted
 from cohort.processing.steps import StepContext
 from cohort.tensors import BY_NAME, Array, Arrays, TensorSpec
 
-MOST_COLUMN_BYTES = 1 << 30
+MAX_COLUMN_BYTES = 1 << 30
 """Maximum bytes of the inputs made from one column of a request."""
 
 
@@ -78,10 +78,10 @@ class Features:
         size = rows * sum(
             (self.width if spec is self._whole else 1) * spec.dtype.itemsize for spec in self.specs
         )
-        if size > MOST_COLUMN_BYTES:
+        if size > MAX_COLUMN_BYTES:
             raise InvalidInput(
-                f"input {quoted(self._name)}: its {rows} rows become {size:,} bytes, and "
-                f"{MOST_COLUMN_BYTES:,} are the most in one request"
+                f"input {quoted(self._name)}: its {rows} rows need {size:,} bytes; the "
+                f"limit per request is {MAX_COLUMN_BYTES:,} bytes"
             )
         return size
 
@@ -118,21 +118,21 @@ class Features:
 def check_text(values: Array, name: str) -> None:
     """Raise InvalidInput if elements of a BYTES input are not text."""
     if values.dtype.type is np.void:
-        raise InvalidInput(f"input {quoted(name)} takes text, got bytes that are not UTF-8")
+        raise InvalidInput(f"input {quoted(name)} must be text, got bytes that are not UTF-8")
 
 
 def _check_width(context: StepContext, spec: TensorSpec, width: int) -> None:
     datatype = BY_NAME.get(spec.datatype)
     if datatype is None or datatype.kind not in {"float", "int"} or datatype.packed:
-        raise context.problem(f"the model's input {spec.name} takes {spec.datatype}, no numbers")
+        raise context.problem(f"the model's input {spec.name} is {spec.datatype}, not numbers")
     shape = spec.shape
     fits = shape is not None and (
         (len(shape) == 1 and width == 1) or (len(shape) == 2 and shape[1] in {width, None})
     )
     if not fits and not (shape is not None and len(shape) == 2 and isinstance(shape[1], str)):
         raise context.problem(
-            f"each row becomes {width} number{'s' if width > 1 else ''}, and the model's input "
-            f"{spec.name} takes shape {spec.shape_text}"
+            f"each row becomes {width} number{'s' if width > 1 else ''}, but the model's input "
+            f"{spec.name} has shape {spec.shape_text}"
         )
 
 

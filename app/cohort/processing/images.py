@@ -19,11 +19,11 @@ from cohort.processing.steps import Check, StepContext, files_spec
 from cohort.repository import ImageInput
 from cohort.tensors import Array, Arrays
 
-MOST_BYTES = 1 << 30
+MAX_BYTES = 1 << 30
 """Maximum bytes of the pixels that one request passes to the model."""
 
 
-MOST_CROPPED = 16
+MAX_CROP_RATIO = 16
 """Maximum ratio of resized to wanted pixels, to resize a whole picture before it is cropped.
 
 If the ratio is larger, only the middle is resized. Some values then differ by 1/255, because Pillow
@@ -74,10 +74,10 @@ class ImageStep:
         """
         pixels, most = self._pixels, 0
         made = values.size * pixels.size
-        if made > MOST_BYTES:
+        if made > MAX_BYTES:
             raise InvalidInput(
-                f"input {quoted(self._name)}: {values.size} pictures of {pixels.size:,} bytes "
-                f"each, and {MOST_BYTES:,} in all are the most in one request"
+                f"input {quoted(self._name)}: {values.size} pictures need {pixels.size:,} bytes "
+                f"each; the limit per request is {MAX_BYTES:,} bytes"
             )
         for row, element in enumerate(values.tolist()):
             check()
@@ -138,7 +138,7 @@ def resized(picture: Image.Image, height: int, width: int, shorter: int | None) 
     whole = (shorter, longer) if old_width <= old_height else (longer, shorter)
     left = round((whole[0] - width) / 2)
     top = round((whole[1] - height) / 2)
-    if prod(whole) <= MOST_CROPPED * width * height:
+    if prod(whole) <= MAX_CROP_RATIO * width * height:
         return picture.resize(whole, bilinear).crop((left, top, left + width, top + height))
     across, down = old_width / whole[0], old_height / whole[1]
     right = min((left + width) * across, old_width)
@@ -167,7 +167,7 @@ def _normalization(context: StepContext, config: ImageInput, pixels: Pixels) -> 
     """
     if pixels.dtype == np.uint8:
         if config.mean is not None or config.std is not None:
-            raise context.problem("image.mean and std are for floats, and the model takes UINT8")
+            raise context.problem("image.mean and std are for floats, but the model expects UINT8")
         return None, None
     count = 1 if pixels.channels == "grey" else 3
     for key, values in (("mean", config.mean), ("std", config.std)):

@@ -29,10 +29,10 @@ def check_mp3(data: bytes, check: Check) -> None:
         if not size or (fixed >= 0 and header & 0x1E0C00 != fixed):
             if count and not data[at:end].strip(b"\0"):
                 break
-            raise ValueError(f"byte {at} is not the begin of an MP3 frame: it is damaged")
+            raise ValueError(f"byte {at} is not the start of an MP3 frame: it is damaged")
         fixed = header & 0x1E0C00  # the version, layer and rate of all frames
         if at + size > end:
-            raise ValueError(f"the MP3 frame at byte {at} is not whole: it was cut off")
+            raise ValueError(f"the MP3 frame at byte {at} is not whole: the file is truncated")
         at += size
         count += 1
     if not count:
@@ -90,6 +90,8 @@ def _check_count(data: bytes, count: int) -> None:
         at = head.find(name)
         if at < 0 or not int.from_bytes(head[at + 4 : at + 8], "big") & 1:
             continue
-        said = int.from_bytes(head[at + 8 : at + 12], "big")
-        if said > count:
-            raise ValueError(f"it says {said} MP3 frames, and has {count}: it was cut off")
+        declared = int.from_bytes(head[at + 8 : at + 12], "big")
+        if declared > count:
+            raise ValueError(
+                f"its header declares {declared} MP3 frames, but it has {count}: it is truncated"
+            )

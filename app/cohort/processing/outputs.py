@@ -17,7 +17,7 @@ from cohort.tensors import BY_NAME, Array, TensorSpec
 Finish = Callable[[Array], Array]
 """A function that converts an output for callers, and keeps its shape and datatype."""
 
-MOST_LABEL_BYTES = 16 << 20
+MAX_LABEL_BYTES = 16 << 20
 
 
 def label_spec(
@@ -31,20 +31,18 @@ def label_spec(
     if config.labels is None:
         for key in ("top", "threshold"):
             if getattr(config, key) is not None:
-                raise LoadFailed(f"{where}.{key}: it is about labels, and there are none")
+                raise LoadFailed(f"{where}.{key}: it needs labels, but there are none")
         return spec
     datatype = BY_NAME.get(spec.datatype)
     if datatype is None or datatype.kind == "text":
         raise LoadFailed(f"{where}.labels: {spec.datatype} cannot be ranked into classes")
     if not can_be_labelled(spec):
-        raise LoadFailed(
-            f"{where}.labels: shape {spec.shape_text} has no columns, of which each is a class"
-        )
+        raise LoadFailed(f"{where}.labels: shape {spec.shape_text} has no column for each class")
     if config.threshold is not None and datatype.kind != "float":
-        raise LoadFailed(f"{where}.threshold: {spec.datatype} is not floats, as scores are")
+        raise LoadFailed(f"{where}.threshold: scores must be floats, not {spec.datatype}")
     labels = find_labels(where, spec, config.labels, folder, properties)
     if not labels:
-        raise LoadFailed(f"{where}.labels: there are none")
+        raise LoadFailed(f"{where}.labels: the list is empty")
     columns = spec.shape[-1] if spec.shape else None
     if isinstance(columns, int) and columns != len(labels):
         raise LoadFailed(
@@ -69,7 +67,7 @@ def find_labels(
         if not known:
             raise LoadFailed(
                 f"{where}.labels: the model file has no class names; list them here, or name a "
-                "file with one a line"
+                "file with one per line"
             )
         return known
     return read_labels(f"{where}.labels", folder, labels)
@@ -81,8 +79,8 @@ def read_labels(where: str, folder: Path, name: str) -> Sequence[str]:
         raise LoadFailed(f"{where}: must be the name of a file in the version's folder")
     file = folder / name
     try:
-        if file.stat().st_size > MOST_LABEL_BYTES:
-            raise LoadFailed(f"{where}: {name} has more than {MOST_LABEL_BYTES >> 20} MB")
+        if file.stat().st_size > MAX_LABEL_BYTES:
+            raise LoadFailed(f"{where}: {name} has more than {MAX_LABEL_BYTES >> 20} MB")
         text = file.read_text("utf-8-sig")
     except FileNotFoundError:
         raise LoadFailed(
@@ -103,12 +101,10 @@ def finish_of(spec: TensorSpec, config: OutputConfig) -> Finish | None:
         return None
     where = f"outputs.{spec.name}"
     if config.softmax and config.sigmoid:
-        raise LoadFailed(f"{where}: it is either softmax or sigmoid")
+        raise LoadFailed(f"{where}: set either softmax or sigmoid, not both")
     datatype = BY_NAME.get(spec.datatype)
     if datatype is None or datatype.kind != "float":
-        raise LoadFailed(
-            f"{where}: {spec.datatype} is not floats, which softmax, sigmoid and round take"
-        )
+        raise LoadFailed(f"{where}: softmax, sigmoid and round need floats, not {spec.datatype}")
     if config.softmax and spec.shape is not None and not spec.shape:
         raise LoadFailed(f"{where}.softmax: the output is one number")
     first = softmax if config.softmax else sigmoid if config.sigmoid else None

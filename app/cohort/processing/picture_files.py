@@ -25,22 +25,22 @@ _T = TypeVar("_T")
 
 PICTURE_KINDS = "JPEG, PNG, WebP, GIF, BMP, TIFF"
 
-MOST_PIXELS = 1 << 26
+MAX_PIXELS = 1 << 26
 """Maximum pixels of a picture: 8192 x 8192. Decoding needs up to 24 bytes per pixel."""
 
-MOST_SIDE = 65_535
+MAX_SIDE = 65_535
 """Maximum pixels of a side, which is the limit of JPEG."""
 
-MOST_SCANS = 20 * MOST_PIXELS
+MAX_SCANS = 20 * MAX_PIXELS
 """Maximum pixels in all scans of a JPEG. Each scan counts all pixels; 10 scans are common."""
 
-MOST_TAG_VALUES = 1 << 18
+MAX_TAG_VALUES = 1 << 18
 """Maximum numbers in the tags of a TIFF, each of which becomes an object.
 
 A TIFF with one strip per row has 131,070.
 """
 
-MOST_READS = 1 << 20
+MAX_READS = 1 << 20
 """Maximum reads of a file, in Python. A PNG of 60 MB in parts of 8 KiB needs 30,000."""
 
 _TIFF_COMPRESSIONS = frozenset({1, 5, 7, 8, 32773, 32946})
@@ -70,7 +70,7 @@ class _Checked(BytesIO):
     def __init__(self, data: bytes, check: Check) -> None:
         super().__init__(data)
         self._check = check
-        self._left = MOST_READS
+        self._left = MAX_READS
 
     def read(self, size: int | None = -1, /) -> bytes:
         self._check()
@@ -151,15 +151,15 @@ def _open(data: bytes, check: Check) -> tuple[_Kind, ImageFile]:
     picture = _guarded(kind, lambda: kind.opens(_Checked(data, check)))
     width, height = picture.size
     size = f"{kind.name} of {width} x {height} pixels"
-    if width * height > MOST_PIXELS:
-        raise BadPicture(f"a {size}; {MOST_PIXELS:,} pixels are the most")
-    if max(width, height) > MOST_SIDE:
-        raise BadPicture(f"a {size}; {MOST_SIDE:,} are the most of a side")
+    if width * height > MAX_PIXELS:
+        raise BadPicture(f"a {size}; the limit is {MAX_PIXELS:,} pixels")
+    if max(width, height) > MAX_SIDE:
+        raise BadPicture(f"a {size}; the limit is {MAX_SIDE:,} per side")
     if not width or not height:
         raise BadPicture(f"a {size}")
     scans = data.count(_SCAN) if kind.name == "JPEG" else 0  # includes thumbnails
-    if scans * width * height > MOST_SCANS:
-        raise BadPicture(f"a {size} in {scans} scans, which takes too long")
+    if scans * width * height > MAX_SCANS:
+        raise BadPicture(f"a {size} in {scans} scans, which would take too long")
     return kind, picture
 
 
@@ -177,7 +177,7 @@ def _guarded(kind: _Kind, work: Callable[[], _T]) -> _T:
     except (CohortError, BadPicture):
         raise
     except Image.DecompressionBombError:
-        raise BadPicture(f"a {kind.name} of more than {MOST_PIXELS:,} pixels") from None
+        raise BadPicture(f"a {kind.name} of more than {MAX_PIXELS:,} pixels") from None
     except Exception as error:  # noqa: BLE001 - Pillow's decoders raise a dozen kinds
         reason = str(error) or type(error).__name__
         raise BadPicture(f"a damaged {kind.name}: {quoted(reason)}") from None
@@ -195,11 +195,11 @@ def _check_tags(data: bytes) -> None:
         raise BadPicture(
             f"a TIFF of compression {number}; it may be none, LZW, Deflate, JPEG or PackBits"
         )
-    if sum(tag.elements for tag in tags.values() if tag.size > tag.elements) > MOST_TAG_VALUES:
-        raise BadPicture(f"a TIFF of more than {MOST_TAG_VALUES:,} numbers in its tags")
-    sides = [tags[tag].number or MOST_PIXELS for tag in _TILE_SIZE if tag in tags]
-    if prod(sides) > MOST_PIXELS:
-        raise BadPicture(f"a TIFF in tiles of more than {MOST_PIXELS:,} pixels")
+    if sum(tag.elements for tag in tags.values() if tag.size > tag.elements) > MAX_TAG_VALUES:
+        raise BadPicture(f"a TIFF of more than {MAX_TAG_VALUES:,} numbers in its tags")
+    sides = [tags[tag].number or MAX_PIXELS for tag in _TILE_SIZE if tag in tags]
+    if prod(sides) > MAX_PIXELS:
+        raise BadPicture(f"a TIFF in tiles of more than {MAX_PIXELS:,} pixels")
 
 
 _TURNS = {

@@ -67,14 +67,14 @@ def pixels_of(context: StepContext, model: TensorSpec, config: ImageInput) -> Pi
     """
     if model.datatype not in _DATATYPES:
         raise context.problem(
-            f"image gives {', '.join(_DATATYPES)}, and the model takes {model.datatype}"
+            f"image gives {', '.join(_DATATYPES)}, but the model expects {model.datatype}"
         )
     shape = model.shape or (None,) * 4
     flat = len(shape) == 3
     if len(shape) not in {3, 4}:
         raise context.problem(
             "image gives [N, channels, height, width], [N, height, width, channels] or, in grey, "
-            f"[N, height, width], and the model takes {model.shape_text}"
+            f"[N, height, width], but the model expects {model.shape_text}"
         )
     layout = "nchw" if flat else _layout(context, model, shape, config)
     if flat:
@@ -86,13 +86,13 @@ def pixels_of(context: StepContext, model: TensorSpec, config: ImageInput) -> Pi
         count, sides = shape[3], shape[1:3]
     if isinstance(count, int) and count not in {1, 3}:
         raise context.problem(
-            f"image gives 1 or 3 channels, and the model takes {count}, shape {model.shape_text}"
+            f"image gives 1 or 3 channels, but the model expects {count}, shape {model.shape_text}"
         )
     channels = config.channels or ("grey" if count == 1 else "rgb")
     given = 1 if channels == "grey" else 3
     if isinstance(count, int) and count != given:
         raise context.problem(
-            f"image.channels {channels} gives {given} channels, and the model takes {count}, "
+            f"image.channels {channels} gives {given} channels, but the model expects {count}, "
             f"shape {model.shape_text}"
         )
     height, width = _size(context, model, sides, config)
@@ -110,10 +110,10 @@ def _layout(
         return "nhwc"
     if isinstance(shape[1], int) or isinstance(shape[3], int):
         raise context.problem(
-            f"image gives 1 or 3 channels, and the model takes shape {model.shape_text}"
+            f"image gives 1 or 3 channels, but the model expects shape {model.shape_text}"
         )
     raise context.problem(
-        f"image.layout: say nchw or nhwc, as the model's shape {model.shape_text} does not"
+        f"image.layout: set nchw or nhwc; the model's shape {model.shape_text} does not fix it"
     )
 
 
@@ -124,7 +124,8 @@ def _size(
         height, width = sides
         if not isinstance(height, int) or not isinstance(width, int):
             raise context.problem(
-                f"image.size: say [height, width], as the model's shape {model.shape_text} does not"
+                f"image.size: set [height, width]; the model's shape {model.shape_text} does not "
+                "fix them"
             )
         return height, width
     if len(config.size) != 2:

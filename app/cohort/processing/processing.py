@@ -256,7 +256,7 @@ def _make(
         step = STEPS[kind](context)
         for fills in step.fills:
             if fills in filled:
-                raise context.problem(f"input {fills} comes from inputs.{filled[fills]}, too")
+                raise context.problem(f"inputs.{filled[fills]} already makes the input {fills}")
             filled[fills] = name
         steps.append(step)
     required = signature.inputs if block is None else block.specs()
@@ -286,14 +286,14 @@ def _kind(context: StepContext) -> str:
     config = context.config
     kinds = [key for key in STEPS if getattr(config, key) is not None]
     if len(kinds) > 1:
-        raise context.problem(f"it is either {kinds[0]} or {kinds[1]}")
+        raise context.problem(f"use either {kinds[0]} or {kinds[1]}, not both")
     kind = kinds[0] if kinds else ""
     for key, other in ONLY_WITH.items():
         if getattr(config, key) not in {None, False} and kind != other:
             article = "a tokenizer" if other == "tokenizer" else other
-            raise context.problem(f"{key} is for an input with {article}")
+            raise context.problem(f"{key} needs {article}")
     if config.missing is not None and kind in {"image", "audio", "tokenizer"}:
-        raise context.problem(f"missing is not for an input with {kind}")
+        raise context.problem(f"missing cannot be combined with {kind}")
     return kind
 
 
@@ -336,12 +336,12 @@ def _with_declared(
     """Return the config of the inputs, with the categories that the model's metadata declares."""
     asked = dict(inputs)
     for name, categories in declared_categories(properties).items():
-        spec, said = own.get(name), asked.get(name, InputConfig())
+        spec, given = own.get(name), asked.get(name, InputConfig())
         datatype = None if spec is None else BY_NAME.get(spec.datatype)
         is_column = spec is not None and (spec.shape or ())[1:] in {(), (1,)}
-        said_more = any(getattr(said, key) is not None for key in STEPS)
-        if is_column and datatype and datatype.kind in {"int", "float"} and not said_more:
-            asked[name] = replace(said, categories=categories)
+        has_step = any(getattr(given, key) is not None for key in STEPS)
+        if is_column and datatype and datatype.kind in {"int", "float"} and not has_step:
+            asked[name] = replace(given, categories=categories)
     return asked
 
 
@@ -368,5 +368,5 @@ def _missing(context: StepContext, spec: TensorSpec) -> float | int | str | None
         raise context.problem(f"missing must be a number or nan, got the string {quoted(value)}")
     whole = spec.dtype.kind in "iu"
     if whole and not float(value).is_integer():
-        raise context.problem(f"missing is {value:g}, and the model takes {spec.datatype}")
+        raise context.problem(f"missing is {value:g}, but the model expects {spec.datatype}")
     return int(value) if whole else value

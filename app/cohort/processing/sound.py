@@ -14,10 +14,10 @@ from cohort.processing.steps import Check, StepContext
 from cohort.repository import AudioInput
 from cohort.tensors import Array, Arrays, TensorSpec
 
-MOST_SAMPLES = 1 << 26
+MAX_SAMPLES = 1 << 26
 """Maximum numbers from all files of one request, unless max_seconds allows one file more."""
 
-MOST_RATE = 768_000
+MAX_RATE = 768_000
 """Maximum sample rate of a file in hertz."""
 
 _FLOATS = ("FP16", "FP32", "FP64")
@@ -76,7 +76,7 @@ class SoundStep:
 
     def prepared_bytes(self, values: Array, check: Check) -> int:
         """Return the bytes of all samples. Raises InvalidInput for invalid or too long sound."""
-        most = max(MOST_SAMPLES, self._longest * self._config.channels)
+        most = max(MAX_SAMPLES, self._longest * self._config.channels)
         total = 0
         first = 0
         for row, element in enumerate(values.tolist()):
@@ -87,7 +87,7 @@ class SoundStep:
             if row and samples != first:
                 raise InvalidInput(
                     f"input {quoted(self._name)}: row 0 has {first} samples and row {row} has "
-                    f"{samples}; send sounds of different length in requests of their own"
+                    f"{samples}; send sounds of different lengths in separate requests"
                 )
             first = samples
             total += samples * self._config.channels
@@ -135,8 +135,8 @@ class SoundStep:
         """Return the number of samples of a file. Raises InvalidInput for too many or too few."""
         config = self._config
         seconds = reader.frames / reader.rate
-        if reader.rate > MOST_RATE:
-            raise self._wrong(row, f"at most {MOST_RATE} samples a second, got {reader.rate}")
+        if reader.rate > MAX_RATE:
+            raise self._wrong(row, f"at most {MAX_RATE} samples a second, got {reader.rate}")
         if seconds > config.max_seconds:
             raise self._wrong(
                 row, f"at most {config.max_seconds:g} seconds (max_seconds), got {seconds:.6g}"
@@ -192,7 +192,7 @@ def _shape(
     Raises LoadFailed if sound does not fit it.
     """
     if spec.datatype not in _FLOATS:
-        raise context.problem(f"audio gives floats, and the model takes {spec.datatype}")
+        raise context.problem(f"audio gives floats, but the model expects {spec.datatype}")
     shape = spec.shape
     if shape is None:
         return ("N",)
@@ -201,18 +201,18 @@ def _shape(
     if len(shape) not in ranks:
         wanted = ", ".join(fits[rank] for rank in sorted(ranks))
         raise context.problem(
-            f"audio with channels: {config.channels} fills {wanted}, and the model takes "
+            f"audio with channels: {config.channels} fills {wanted}, but the model expects "
             f"{spec.shape_text}"
         )
     if len(shape) == 3 and isinstance(shape[1], int) and shape[1] != config.channels:
         raise context.problem(
-            f"audio has channels: {config.channels}, and the model takes {shape[1]} "
+            f"audio has channels: {config.channels}, but the model expects {shape[1]} "
             f"({spec.shape_text})"
         )
     longest = config.max_seconds * config.sample_rate
     if isinstance(shape[-1], int) and shape[-1] > longest:
         raise context.problem(
-            f"the model takes {shape[-1]} samples, and max_seconds: {config.max_seconds:g} allows "
-            f"{longest:g}"
+            f"the model expects {shape[-1]} samples, but max_seconds: {config.max_seconds:g} "
+            f"allows {longest:g}"
         )
     return None if len(shape) == 1 else shape

@@ -33,7 +33,7 @@ _ENCODINGS = {
 BLOCK = 1 << 16
 """Samples of all channels to decode in one call."""
 
-MOST_CHANNELS = 64
+MAX_CHANNELS = 64
 
 UNKNOWN_SIZES = frozenset({0, 0xFFFFFFFF, 0x7FFFFFFF, 0xFFFFFFFE, 0x7FFFF000})
 """Values used instead of a size in WAV files that were written to a pipe."""
@@ -67,13 +67,13 @@ class SoundReader:
         try:
             self._file = soundfile.SoundFile(io.BytesIO(data))
         except (soundfile.LibsndfileError, ValueError, RuntimeError) as error:
-            raise BadSound(_said(error)) from None
+            raise BadSound(_reason(error)) from None
         file = self._file
         self.rate, self.frames, self.channels = file.samplerate, file.frames, file.channels
         if file.format not in _DECODERS[self.kind] or file.subtype not in _ENCODINGS:
-            raise BadSound(f"its encoding {file.format} {file.subtype} is not decoded here")
-        if not 0 < self.channels <= MOST_CHANNELS:
-            raise BadSound(f"it has {self.channels} channels, and at most {MOST_CHANNELS} may be")
+            raise BadSound(f"its encoding {file.format} {file.subtype} is not supported")
+        if not 0 < self.channels <= MAX_CHANNELS:
+            raise BadSound(f"it has {self.channels} channels; the maximum is {MAX_CHANNELS}")
         if self.rate <= 0:
             raise BadSound(f"its sample rate is {self.rate}")
         if self.frames <= 0:
@@ -89,10 +89,11 @@ class SoundReader:
             try:
                 block = self._file.read(wanted, dtype="float32", always_2d=True)
             except (soundfile.LibsndfileError, RuntimeError) as error:
-                raise BadSound(_said(error)) from None
+                raise BadSound(_reason(error)) from None
             if not len(block):
                 raise BadSound(
-                    f"its header says {self.frames} samples, and it ends after {self.frames - left}"
+                    f"its header declares {self.frames} samples, but it ends after "
+                    f"{self.frames - left}"
                 )
             if not np.isfinite(block).all():
                 raise BadSound("it has samples that are not finite numbers")
@@ -118,7 +119,7 @@ def kind_of(data: bytes) -> str:
     raise BadSound(f"its first bytes are not those of {SOUND_KINDS}")
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     text = getattr(error, "error_string", "") or str(error)
     return f"it cannot be decoded: {text.strip().removeprefix('Error : ').rstrip('.')}"
 
@@ -127,7 +128,9 @@ def _check_wav(data: bytes) -> None:
     """Raise BadSound if the file is shorter than its header states, or has no chunk of samples."""
     size = int.from_bytes(data[4:8], "little")
     if size not in UNKNOWN_SIZES and data[:4] == b"RIFF" and size + 8 > len(data) + 1:
-        raise BadSound(f"its header says {size + 8} bytes, and it has {len(data)}: it was cut off")
+        raise BadSound(
+            f"its header declares {size + 8} bytes, but it has {len(data)}: it is truncated"
+        )
     at = 12
     while at + 8 <= len(data):
         name, size = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8], "little")
@@ -135,12 +138,12 @@ def _check_wav(data: bytes) -> None:
             unknown = size in UNKNOWN_SIZES or data[:4] == b"RF64"
             if not unknown and at + 8 + size > len(data):
                 raise BadSound(
-                    f"its header says {size} bytes of samples, and it has {len(data) - at - 8}: it "
-                    "was cut off"
+                    f"its header declares {size} bytes of samples, but it has "
+                    f"{len(data) - at - 8}: it is truncated"
                 )
             return
         at += 8 + size + size % 2
-    raise BadSound("it has no chunk of samples: it was cut off")
+    raise BadSound("it has no chunk of samples: it is truncated")
 
 
 _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
@@ -160,17 +163,17 @@ def _check_ogg(data: bytes, check: Check) -> None:
             check()
         head = data[at : at + 27]
         if len(head) < 27 or head[:4] != b"OggS":
-            raise BadSound(f"byte {at} is not the begin of an OGG page: it is damaged")
+            raise BadSound(f"byte {at} is not the start of an OGG page: it is damaged")
         body = at + 27 + head[26]
         end = body + sum(data[at + 27 : body])
         if end > len(data):
-            raise BadSound(f"the OGG page at byte {at} is not whole: it was cut off")
+            raise BadSound(f"the OGG page at byte {at} is not whole: the file is truncated")
         page = head[:22] + _NO_SUM + data[at + 26 : end]
         if ogg_sum(page) != int.from_bytes(head[22:26], "little"):
             raise BadSound(f"the OGG page at byte {at} does not match its checksum: it is damaged")
         at, last = end, head[5]
     if not last & 4:
-        raise BadSound("its last OGG page is not there: it was cut off")
+        raise BadSound("its last OGG page is missing: the file is truncated")
 
 
 def ogg_sum(page: bytes) -> int:

@@ -23,7 +23,7 @@ class StandardiseStep:
         spec = context.model_input()
         datatype = BY_NAME.get(spec.datatype)
         if datatype is None or datatype.kind != "float" or not datatype.numpy_native:
-            raise context.problem(f"standardise: the model takes {spec.datatype}, no floats")
+            raise context.problem(f"standardise: the model expects {spec.datatype}, not floats")
         self._mean: NDArray[np.float64] = np.array(config.mean, np.float64)
         self._std: NDArray[np.float64] = np.array(config.std, np.float64)
         shape = spec.shape or ()
@@ -35,7 +35,7 @@ class StandardiseStep:
                     f"{spec.shape_text}"
                 )
         if not np.all(self._std):
-            raise context.problem("standardise: std is 0, by which nothing can be divided")
+            raise context.problem("standardise: std must not be 0")
         self._name, self._dtype = spec.name, spec.dtype
         self.spec = spec
         self.fills: Sequence[str] = [spec.name]

@@ -92,7 +92,7 @@ class TextStep:
         most, fixed = self._tokenizer.max_length, self._length
         if fixed is not None and most > fixed:
             raise context.problem(
-                f"max_length is {most}, and the model takes {fixed} ids: set max_length: {fixed}"
+                f"max_length is {most}, but the model expects {fixed} ids: set max_length: {fixed}"
             )
         special = self._tokenizer.special_ids
         if special >= most:
@@ -104,8 +104,8 @@ class TextStep:
         entries, count = context.tables.get(ids.name), self._tokenizer.id_count
         if entries is not None and count > entries:
             raise context.problem(
-                f"{name} has {count} ids, and the model's table for {ids.name} {entries}: it is "
-                "another model's tokenizer"
+                f"{name} has {count} ids, but the model's table for {ids.name} has {entries}: it "
+                "is another model's tokenizer"
             )
 
     @property
@@ -130,8 +130,9 @@ class TextStep:
             if size > self._tokenizer.most_characters:
                 raise self._wrong(
                     number,
-                    f"has {size:,} characters, of {self._tokenizer.most_characters:,} at most; the "
-                    f"model sees the first {self._tokenizer.max_length} ids of them: send less",
+                    f"has {size:,} characters; the limit is "
+                    f"{self._tokenizer.most_characters:,}, of which the model uses the first "
+                    f"{self._tokenizer.max_length} ids",
                 )
             total, longest = total + size, max(longest, size)
         check()
@@ -147,7 +148,9 @@ class TextStep:
             raise InvalidInput(f"input {quoted(self.spec.name)}, {error}") from None
         lengths = [len(one.ids) for one in encoded]
         if not all(lengths):
-            raise self._wrong(lengths.index(0), "has no ids: the tokenizer makes none of its text")
+            raise self._wrong(
+                lengths.index(0), "has no ids: the tokenizer returns no ids for its text"
+            )
         if not self._masked:
             self._check_even(lengths)
         longest = self._length or max(lengths, default=0)
@@ -182,9 +185,9 @@ class TextStep:
         for row, (one, other) in enumerate(pairwise(lengths), 1):
             if one != other:
                 raise InvalidInput(
-                    f"input {quoted(self.spec.name)}: the model's answers change with padding, so "
-                    f"texts of one request must have as many ids each, got {one} in row {row - 1} "
-                    f"and {other} in row {row}: send them in requests of their own"
+                    f"input {quoted(self.spec.name)}: rows {row - 1} and {row} have {one} and "
+                    f"{other} ids, and padding changes this model's answers. Send texts with "
+                    "different numbers of ids in separate requests"
                 )
 
     def _texts(self, values: Array) -> list[Text]:
@@ -201,7 +204,7 @@ class TextStep:
                 texts.flat[place] = one.tobytes().decode()
             except UnicodeDecodeError:
                 row = place // (2 if self._pairs else 1)
-                raise self._wrong(row, "is not UTF-8, which text is to be") from None
+                raise self._wrong(row, "is not UTF-8") from None
         return texts
 
     def _wrong(self, row: int, sentence: str) -> InvalidInput:
@@ -227,7 +230,7 @@ class TextStep:
             return list(run(self.prepare(values, lambda: None)))
         except RunRefused as error:
             raise RunRefused(
-                f"the model does not take what the tokenizer makes of {quoted(SAID[0])}: {error}"
+                f"the model rejects the tokenizer's output for {quoted(SAID[0])}: {error}"
             ) from error
 
 
@@ -260,7 +263,9 @@ def _model_inputs(context: StepContext) -> list[tuple[TensorSpec, str]]:
             f"the model has no input_ids, which a tokenizer makes, but {', '.join(context.inputs)}"
         )
     if own is not None and context.name not in [spec.name for spec, _ in found]:
-        raise context.problem("the model has an input of this name: call the text otherwise")
+        raise context.problem(
+            "the model has an input of this name: choose another name for the text"
+        )
     for spec, role in found:
         allowed = ("INT64", "INT32", *(("BOOL", "FP32", "FP16") if role == MASK else ()))
         if spec.datatype not in allowed or (spec.shape is not None and len(spec.shape) != 2):
@@ -277,6 +282,6 @@ def _fixed_length(context: StepContext, inputs: Sequence[tuple[TensorSpec, str]]
         spec.name: spec.shape[1] for spec, _ in inputs if spec.shape and type(spec.shape[1]) is int
     }
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        raise context.problem(f"the model's inputs of text differ in their lengths: {told}")
+        shown = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise context.problem(f"the model's inputs of text differ in their lengths: {shown}")
     return next((length for length in lengths.values() if type(length) is int), None)

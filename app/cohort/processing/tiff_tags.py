@@ -46,7 +46,7 @@ def read_tags(data: bytes) -> dict[int, Tag]:
         for place in range(at, at + length * count, length):
             number, kind, elements = entry.unpack_from(data, place)
             if number in tags:
-                raise ValueError(f"tag {number} is there twice")
+                raise ValueError(f"tag {number} is listed twice")
             value = None
             if elements == 1 and kind in _FORMS and (big or kind != _LONG8):
                 (value,) = struct.unpack_from(order + _FORMS[kind], data, place + entry.size)

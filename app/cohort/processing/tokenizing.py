@@ -26,12 +26,12 @@ Text = str | tuple[str, str]
 
 DEFAULT_LENGTH = 512
 
-MOST_FILE_BYTES = 64 << 20
+MAX_FILE_BYTES = 64 << 20
 
-MOST_CHARACTERS = 1 << 18
+MAX_CHARACTERS = 1 << 18
 """Maximum characters of a text, which takes 0.1 s to 0.5 s with common tokenizers."""
 
-LEAST_CHARACTERS = 1 << 10
+MIN_CHARACTERS = 1 << 10
 """Characters that a tokenizer must process in less than SLOW_SECONDS."""
 
 SLOW_SECONDS = 1.0
@@ -39,7 +39,7 @@ SLOW_SECONDS = 1.0
 PROBED = (1 << 8, 1 << 10, 1 << 12, 1 << 14)
 """Lengths of the measured texts in characters."""
 
-MOST_GROWTH = 32
+MAX_GROWTH = 32
 """Maximum ids per character, and maximum characters that a normalizer writes for one."""
 
 ASKED_AT_ONCE = 1 << 16
@@ -55,21 +55,25 @@ def open_tokenizer(file: Path) -> Tokenizer:
     """Read a tokenizer.json. Raises LoadFailed."""
     name = file.name
     try:
-        if (size := file.stat().st_size) > MOST_FILE_BYTES:
-            raise LoadFailed(f"{name} has {size >> 20} MiB, of {MOST_FILE_BYTES >> 20} at most")
+        if (size := file.stat().st_size) > MAX_FILE_BYTES:
+            raise LoadFailed(
+                f"{name} has {size >> 20} MiB; the limit is {MAX_FILE_BYTES >> 20} MiB"
+            )
         data = file.read_bytes()
     except FileNotFoundError:
         raise LoadFailed(
-            f"there is no {name} in the version's folder: put it there; where a "
-            "model has only vocab.txt or merges.txt, "
-            "AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of transformers makes it"
+            f"{name} not found: put it into the version's folder. If a model has only vocab.txt or "
+            "merges.txt, AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of "
+            "transformers makes it"
         ) from None
     except OSError as error:
         raise LoadFailed(f"{name} cannot be read: {error.strerror or error}") from error
     try:
         tokenizer: Tokenizer = _guarded(lambda: Tokenizer.from_buffer(data))
     except ValueError as error:
-        raise LoadFailed(f"{name} is no tokenizer.json that the library reads: {error}") from error
+        raise LoadFailed(
+            f"{name} is not a tokenizer.json that the library can read: {error}"
+        ) from error
     return tokenizer
 
 
@@ -120,7 +124,7 @@ class TextTokenizer:
         patterns = list(_check_parts(tokenizer))
         self.most_characters = _find_most_characters(tokenizer, patterns)
         known = all(one in HARMLESS for one in patterns)
-        self.is_quick = known and self.most_characters == MOST_CHARACTERS
+        self.is_quick = known and self.most_characters == MAX_CHARACTERS
         direction = truncation.get("direction", "right")
         self._pairs = _Pairs(tokenizer, self.max_length, direction) if pairs else None
         if not pairs:
@@ -162,9 +166,7 @@ class TextTokenizer:
             return [Ids(one.ids, one.type_ids) for one in _encode(self._tokenizer, texts)]
         except ValueError as error:
             if len(texts) == 1:
-                raise InvalidInput(
-                    f"row {first}: its tokenizer does not take it: {error}"
-                ) from None
+                raise InvalidInput(f"row {first}: its tokenizer rejects it: {error}") from None
         return [one for i, text in enumerate(texts) for one in self._encode([text], first + i)]
 
 
@@ -185,7 +187,7 @@ class _Pairs:
             if place[0] is None or place[0] not in [text for text, _, _ in self._layout]:
                 self._layout.append(place)
         if sorted(text for text, _, _ in self._layout if text is not None) != [0, 1]:
-            raise LoadFailed("it makes no ids of pairs of texts")
+            raise LoadFailed("it makes no ids for pairs of texts")
 
     def encode(self, pairs: Sequence[Text]) -> list[Ids]:
         flat = [text for pair in pairs for text in pair]
@@ -266,10 +268,10 @@ def _check_parts(tokenizer: Tokenizer) -> Iterator[str]:
         for found in _objects(json.loads(part.__getstate__())):
             content = found.get("content") or found.get("prepend")
             written *= max(len(content), 1) if isinstance(content, str) else 1
-            if written > MOST_GROWTH:
+            if written > MAX_GROWTH:
                 raise LoadFailed(
-                    f"its normalizer writes {written:,} characters for one, "
-                    f"of {MOST_GROWTH} at most"
+                    f"its normalizer writes {written:,} characters for one; the limit is "
+                    f"{MAX_GROWTH}"
                 )
             pattern = found.get("Regex")
             if not isinstance(pattern, str):
@@ -277,7 +279,7 @@ def _check_parts(tokenizer: Tokenizer) -> Iterator[str]:
             if is_explosive(pattern):
                 raise LoadFailed(
                     f"its regular expression {quoted(pattern, 80)} repeats a group with "
-                    "repetitions or alternatives in it, which some texts make take for ever"
+                    "repetitions or alternatives in it; for some texts it would never finish"
                 )
             yield pattern
 
@@ -294,7 +296,7 @@ def _find_most_characters(tokenizer: Tokenizer, patterns: Sequence[str]) -> int:
 
     The CPU time of this thread is measured, so other load on the machine has little effect.
     """
-    most = float(MOST_CHARACTERS)
+    most = float(MAX_CHARACTERS)
     for unit in (*_hard_units(tokenizer), *_units_of(patterns)):
         former = (1, 0.0)
         for size in PROBED:
@@ -305,15 +307,15 @@ def _find_most_characters(tokenizer: Tokenizer, patterns: Sequence[str]) -> int:
                 most = most if size == PROBED[0] else min(most, former[0])
                 break
             taken = max(thread_time() - begun, 1e-6)
-            if len(encoding.ids) > MOST_GROWTH * size + tokenizer.num_special_tokens_to_add(False):
+            if len(encoding.ids) > MAX_GROWTH * size + tokenizer.num_special_tokens_to_add(False):
                 raise LoadFailed(f"it makes {len(encoding.ids)} ids of {size} characters")
             if size == PROBED[-1] or taken > SLOW_SECONDS / 64:
                 most = min(most, _extrapolate(former, (size, taken)))
                 break
             former = (size, taken)
-    if most < LEAST_CHARACTERS:
+    if most < MIN_CHARACTERS:
         raise LoadFailed(
-            f"it takes more than {SLOW_SECONDS:g} s for a text of {LEAST_CHARACTERS} characters"
+            f"it takes more than {SLOW_SECONDS:g} s for a text of {MIN_CHARACTERS} characters"
         )
     return int(most)
 

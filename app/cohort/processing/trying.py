@@ -17,7 +17,7 @@ from cohort.processing.steps import TriedStep
 from cohort.session import Signature
 from cohort.tensors import Arrays, TensorSpec, check_inputs
 
-MOST_EXAMPLE_BYTES = 64 << 20
+MAX_EXAMPLE_BYTES = 64 << 20
 
 
 class TriedProcessing:
@@ -85,11 +85,11 @@ class TriedProcessing:
 
     def _read_file(self, spec: TensorSpec, name: str) -> dict[str, str]:
         if Path(name).name != name:
-            raise InvalidInput(f"input {quoted(spec.name)}: {quoted(name)} is no name of a file")
+            raise InvalidInput(f"input {quoted(spec.name)}: {quoted(name)} is not a file name")
         file = self._folder / name
         try:
-            if file.stat().st_size > MOST_EXAMPLE_BYTES:
-                raise InvalidInput(f"{quoted(name)} has more than {MOST_EXAMPLE_BYTES >> 20} MiB")
+            if file.stat().st_size > MAX_EXAMPLE_BYTES:
+                raise InvalidInput(f"{quoted(name)} has more than {MAX_EXAMPLE_BYTES >> 20} MiB")
             return {"b64": b64encode(file.read_bytes()).decode()}
         except FileNotFoundError:
             raise InvalidInput(

@@ -32,8 +32,8 @@ class Workroom:
         with self._lock:
             if self._used and self._used + size > self.maximum:
                 raise Overloaded(
-                    f"inputs that are prepared take {self._used / 2**20:.0f} MiB of the "
-                    f"{self.maximum / 2**20:.0f} MiB that this server gives them"
+                    f"prepared inputs use {self._used / 2**20:.0f} MiB of the "
+                    f"{self.maximum / 2**20:.0f} MiB that this server allows for them"
                 )
             self._used += size
 

@@ -20,21 +20,21 @@ from cohort.batching import BatchPolicy
 from cohort.errors import shortened
 from cohort.profiling.concurrency import ConcurrentRuns
 from cohort.profiling.exactness import Exactness
-from cohort.profiling.measurement import SHORTEST_SECONDS
+from cohort.profiling.measurement import MIN_SECONDS
 from cohort.profiling.threads import ONE, Threads
 
-LONGEST_SECONDS = 3600.0
+MAX_SECONDS = 3600.0
 """Upper bound of a measured run."""
 
 GAIN_OF_ROWS = 4.0
 """Maximum speedup of a run of more rows over one of fewer; it is above 1 on some GPUs."""
 
-MOST_ELEMENTS = 1 << 40
+MAX_ELEMENTS = 1 << 40
 """Maximum number of elements of a row, in all inputs."""
 
-MOST_THREADS = 4096
+MAX_THREADS = 4096
 
-MOST_CHARACTERS = 10_000
+MAX_CHARACTERS = 10_000
 """Maximum length of a reason."""
 
 
@@ -98,23 +98,23 @@ def _problems(kept: KeptProfile, policy: BatchPolicy) -> Iterator[str]:
         sizes = shortened(str(list(seconds)))
         yield f"seconds: must be for 1 row and up to {largest}, got {sizes}"
     for rows, taken in seconds.items():
-        if not SHORTEST_SECONDS <= taken <= LONGEST_SECONDS:
+        if not MIN_SECONDS <= taken <= MAX_SECONDS:
             yield f"seconds: a run of {rows} rows cannot take {taken:g} s"
     for (fewer, before), (more, after) in pairwise(seconds.items()):
         if after * GAIN_OF_ROWS < before:
             yield f"seconds: {more} rows cannot take {after:g} s where {fewer} take {before:g} s"
     if chosen not in seconds or (chosen > 1) is bool(kept.reason):
         yield f"max_batch_size: {chosen} was not measured, or does not go with the reason"
-    if max(len(kept.reason), len(kept.padding_off)) > MOST_CHARACTERS:
-        yield f"reason, padding_off: must be at most {MOST_CHARACTERS} characters"
-    if not 0 <= kept.row_elements <= MOST_ELEMENTS:
-        yield f"row_elements: must be from 0 to {MOST_ELEMENTS}, got {kept.row_elements}"
-    if not 0 <= kept.change_seconds <= LONGEST_SECONDS:
-        yield f"change_seconds: must be from 0 to {LONGEST_SECONDS:g}, got {kept.change_seconds:g}"
+    if max(len(kept.reason), len(kept.padding_off)) > MAX_CHARACTERS:
+        yield f"reason, padding_off: must be at most {MAX_CHARACTERS} characters"
+    if not 0 <= kept.row_elements <= MAX_ELEMENTS:
+        yield f"row_elements: must be from 0 to {MAX_ELEMENTS}, got {kept.row_elements}"
+    if not 0 <= kept.change_seconds <= MAX_SECONDS:
+        yield f"change_seconds: must be from 0 to {MAX_SECONDS:g}, got {kept.change_seconds:g}"
     if kept.change_seconds and (kept.row_elements or policy.trust):
         yield "change_seconds: is not measured where rows differ in length or influence each other"
     threads = kept.threads
-    if not 1 <= threads.tried <= MOST_THREADS or threads.chosen not in (1, threads.tried):
+    if not 1 <= threads.tried <= MAX_THREADS or threads.chosen not in (1, threads.tried):
         yield f"threads: {threads.chosen} of {threads.tried} cannot be"
     if threads.gain <= 0 or not isfinite(threads.gain):
         yield f"threads.gain: must be > 0, got {threads.gain}"
@@ -135,7 +135,7 @@ def _exactness_problems(found: Exactness, largest: int) -> Iterator[str]:
         yield f"exactness.least_rows: must be from 0 to {largest}, got {found.least_rows}"
     if (found.least_rows != 1 or found.only_aligned) is not bool(found.reason):
         yield "exactness: the reason does not go with the rest"
-    if len(found.reason) > MOST_CHARACTERS:
-        yield f"exactness.reason: must be at most {MOST_CHARACTERS} characters"
+    if len(found.reason) > MAX_CHARACTERS:
+        yield f"exactness.reason: must be at most {MAX_CHARACTERS} characters"
     if not all(1 < size <= largest for size in found.sizes):
         yield f"exactness.sizes: must be from 2 to {largest}"

@@ -34,7 +34,7 @@ PADDED_FAILED = "padded requests failed"
 MEASURING = "it is being measured"
 """Reason given for a feature that stays off until the measurement ends."""
 
-SHORTEST_SECONDS = 1e-7
+MIN_SECONDS = 1e-7
 """Lower bound of a run's duration."""
 
 CHANGES, CHANGE_SECONDS = 3, 0.001
@@ -187,7 +187,7 @@ def measure_profile(
         complete = True
     chosen = 1 if reason else choose_size(seconds, longest)
     if chosen == 1 and not reason:
-        reason = "larger batches are no faster here" if complete else MEASURING
+        reason = "larger batches are not faster here" if complete else MEASURING
     return Profile(
         dict(sorted(seconds.items())),
         chosen,
@@ -324,4 +324,4 @@ def _seconds(run: RunFeeds, feeds: Arrays, until: float, clock: Callable[[], flo
         best = min(best, ended - started)
         if ended > until:
             break
-    return max(best, SHORTEST_SECONDS)
+    return max(best, MIN_SECONDS)

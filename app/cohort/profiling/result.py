@@ -49,7 +49,7 @@ class ProfileResult:
     kept: True if it was read from the store; default False: it was measured now.
     complete: True if everything was measured; default True.
     exactness: The result of comparing bits alone and in shared runs; default None: not tried yet.
-    doubt: Why it must be measured again; default "": no reason is known.
+    stale_reason: Why it must be measured again; default "": no reason is known.
     mixed: Why served requests show that the version must not batch; default "": they do not.
     """
 
@@ -61,7 +61,7 @@ class ProfileResult:
     kept: bool = False
     complete: bool = True
     exactness: Exactness | None = None
-    doubt: str = ""
+    stale_reason: str = ""
     mixed: str = ""
 
     def why_not_exact(self, policy: BatchPolicy, rows: RowVerdict) -> str:
@@ -88,8 +88,9 @@ class ProfileResult:
 def key_for(
     opener: Opener, session: Session, batching: BatchPolicy, trial: Trial = NO_TRIAL
 ) -> dict[str, str]:
-    """Describe everything that the profile of `session`, which `opener` opened, depends on.
+    """Return a description of everything that the profile of `session` depends on.
 
+    opener: The opener of `session`.
     trial: The inputs of its runs; default: made without an example.
 
     Raises OSError if the files can no longer be read.

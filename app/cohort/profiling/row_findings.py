@@ -81,7 +81,7 @@ class RowFindings:
     def _unreadable(self, path: Path, why: str) -> str:
         """Return a reason for a finding that exists for this model but cannot be read."""
         log.warning("kept finding on rows is not usable", file=str(path), error=why)
-        return f"a kept finding says so, and cannot be read: {path.name}"
+        return f"a kept finding forbids batching, but cannot be read: {path.name}"
 
     def _path(self, digest: str, pad: str) -> Path:
         key = {"model": digest, "runtime": runtime_build(), "pad": pad}

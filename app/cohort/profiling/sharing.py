@@ -43,13 +43,13 @@ def why_rows_are_fixed(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpe
     """Return why runs cannot have any number of rows along axis 0; "" if they can."""
     if reason := _why_not_tensors(inputs, outputs):
         return reason
-    for said, spec in _named(inputs, outputs):
+    for name, spec in _named(inputs, outputs):
         if spec.shape is None:
-            return f"the file does not say how many dimensions {said} has"
+            return f"the file does not declare the number of dimensions of {name}"
         if not spec.shape:
-            return f"{said} has no rows"
+            return f"{name} has no rows"
         if not spec.rows_vary:
-            return f"{said} has a fixed first dimension, {spec.shape[0]}"
+            return f"{name} has a fixed first dimension, {spec.shape[0]}"
     return ""
 
 
@@ -75,9 +75,9 @@ def is_along_axis_0(rows: RowVerdict) -> bool:
 def _why_not_tensors(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str:
     if not inputs:
         return "it has no inputs"
-    for said, spec in _named(inputs, outputs):
+    for name, spec in _named(inputs, outputs):
         if not spec.transportable:
-            return f"{said} is {spec.datatype}, not a tensor"
+            return f"{name} is {spec.datatype}, not a tensor"
     return ""
 
 
@@ -95,8 +95,8 @@ def _why_not_covered(
     if is_along_axis_0(rows):
         return ""
     known = rows.inputs.keys() | rows.outputs.keys()
-    unknown = [said for said, spec in _named(inputs, outputs) if spec.name not in known]
-    return f"the file does not say of {unknown[0]} where its rows are" if unknown else ""
+    unknown = [name for name, spec in _named(inputs, outputs) if spec.name not in known]
+    return f"the file does not show where the rows of {unknown[0]} are" if unknown else ""
 
 
 UNKNOWN_HINT = "if you know that they are, batching.trust: true batches requests"

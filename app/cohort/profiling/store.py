@@ -58,10 +58,10 @@ class Store:
         fields = {name: value for name, value in content.items() if name not in ("format", "key")}
         try:
             if content.get("key") != dict(key):
-                raise ValueError("its key is another one")
+                raise ValueError("its key does not match")
             return read_kept(fields, policy)
         except ValueError as error:
-            _say_unusable(path, str(error))
+            _log_unusable(path, str(error))
             return None
 
     def write(self, key: Mapping[str, str], kept: KeptProfile) -> None:
@@ -127,10 +127,10 @@ class Store:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, RecursionError) as error:
-            _say_unusable(path, str(error))
+            _log_unusable(path, str(error))
             return None
         if not isinstance(content, dict) or content.get("format") != FORMAT:
-            _say_unusable(path, f"it is not of format {FORMAT}")
+            _log_unusable(path, f"it is not of format {FORMAT}")
             return None
         return content
 
@@ -146,5 +146,5 @@ class Store:
             )
 
 
-def _say_unusable(path: Path, why: str) -> None:
+def _log_unusable(path: Path, why: str) -> None:
     log.warning("kept profile is not usable and is measured again", file=path.name, error=why)

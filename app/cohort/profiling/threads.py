@@ -16,7 +16,7 @@ from time import perf_counter
 
 from cohort.batching import RunFeeds
 from cohort.errors import CohortError
-from cohort.profiling.measurement import SHORTEST_SECONDS
+from cohort.profiling.measurement import MIN_SECONDS
 from cohort.profiling.runs import FREE_RUNS, Runs
 from cohort.profiling.trial import Trial
 from cohort.session import Session, cores
@@ -134,4 +134,4 @@ def _speed(run: RunFeeds, feeds: Arrays, clock: Callable[[], float]) -> float:
     while not runs or clock() - started < TURN_SECONDS:
         run(feeds)
         runs += 1
-    return runs / max(clock() - started, SHORTEST_SECONDS)
+    return runs / max(clock() - started, MIN_SECONDS)

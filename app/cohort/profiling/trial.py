@@ -28,7 +28,7 @@ LENGTHS = (16, 1, 8, 32, 64, 128, 224, 256)
 MAX_ROW_ELEMENTS = 1 << 25
 """Size limit of a row: eight open dimensions of 16 would exhaust the memory."""
 
-MOST_KEYED = 8
+MAX_NAMED_INPUTS = 8
 """Maximum number of inputs that a message names."""
 
 _ODD = re.compile(r"[^\w.-]|^[^A-Za-z_]")
@@ -191,8 +191,8 @@ def example_key(inputs: Sequence[TensorSpec]) -> str:
         shape = f"[{', '.join(sizes)}]"
         shape = f"{{shape: {shape}}}" if len(sizes) == 1 or spec.shape is None else shape
         words.append(f"{quoted(spec.name) if _ODD.search(spec.name) else spec.name}: {shape}")
-    more = ", …" if len(words) > MOST_KEYED else ""
-    return f"example: {{{', '.join(words[:MOST_KEYED])}{more}}}"
+    more = ", …" if len(words) > MAX_NAMED_INPUTS else ""
+    return f"example: {{{', '.join(words[:MAX_NAMED_INPUTS])}{more}}}"
 
 
 def row_axis(spec: TensorSpec, axes: RowAxes | None) -> int | None:

@@ -22,7 +22,6 @@ from cohort.registry.engine import (
     BatchEngine,
     BatchingDescription,
     Cancellable,
-    Doubted,
     Engine,
     EngineDescription,
     EngineEvent,
@@ -34,6 +33,7 @@ from cohort.registry.engine import (
     NotedTicket,
     OpenedVersion,
     PipelineDescription,
+    ProfileStale,
     RequestNotes,
     RequestQueue,
     RunNow,
@@ -44,22 +44,22 @@ from cohort.registry.engine import (
 )
 from cohort.registry.events import (
     RegistryEvent,
-    VersionDoubted,
     VersionFailed,
     VersionLeftLoop,
     VersionMeasured,
+    VersionProfileStale,
     VersionReady,
     VersionUnbatched,
     VersionUnloaded,
 )
+from cohort.registry.filtered import FilteredRegistry, Readable
 from cohort.registry.on_demand import OnDemandRegistry
-from cohort.registry.registry import LOOK_SECONDS, Registry
-from cohort.registry.seen import Readable, SeenRegistry
+from cohort.registry.registry import CHECK_SECONDS, Registry
 from cohort.registry.source import Preparation, Source
 from cohort.registry.succession import hold_back
 
 __all__ = [
-    "LOOK_SECONDS",
+    "CHECK_SECONDS",
     "NOT_FAILED",
     "RESTING",
     "UNLOADED",
@@ -67,11 +67,11 @@ __all__ = [
     "BatchingDescription",
     "Cancellable",
     "Catalog",
-    "Doubted",
     "Engine",
     "EngineDescription",
     "EngineEvent",
     "EngineFactory",
+    "FilteredRegistry",
     "LeaseCount",
     "Load",
     "Measured",
@@ -83,13 +83,13 @@ __all__ = [
     "OpenedVersion",
     "PipelineDescription",
     "Preparation",
+    "ProfileStale",
     "Readable",
     "Registry",
     "RegistryEvent",
     "RequestNotes",
     "RequestQueue",
     "RunNow",
-    "SeenRegistry",
     "Site",
     "Source",
     "State",
@@ -97,11 +97,11 @@ __all__ = [
     "Unload",
     "Unmeasured",
     "VersionDirectory",
-    "VersionDoubted",
     "VersionEntry",
     "VersionFailed",
     "VersionLeftLoop",
     "VersionMeasured",
+    "VersionProfileStale",
     "VersionReady",
     "VersionUnbatched",
     "VersionUnloaded",

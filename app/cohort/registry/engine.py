@@ -370,13 +370,13 @@ class Unmeasured(NamedTuple):
     again_in: float | None
 
 
-class Doubted(NamedTuple):
+class ProfileStale(NamedTuple):
     """The runs of an engine differ from its profile; it is measured again."""
 
     reason: str
 
 
-EngineEvent = BatchEvent | Measured | Unmeasured | Doubted
+EngineEvent = BatchEvent | Measured | Unmeasured | ProfileStale
 """The events of an engine, including those of its batches."""
 
 
@@ -446,7 +446,7 @@ class EngineFactory(Protocol):
         Raises LoadFailed with the reason, Untrusted and WorkCancelled.
         """
 
-    def look(self) -> None:
+    def check_engines(self) -> None:
         """Check from time to time whether the loaded engines run as expected."""
 
     def rest(self) -> None:

@@ -59,7 +59,7 @@ class VersionMeasured(NamedTuple):
     version: VersionEntry
 
 
-class VersionDoubted(NamedTuple):
+class VersionProfileStale(NamedTuple):
     """The runs of a version differ from its profile; it is measured again."""
 
     model: str
@@ -74,5 +74,5 @@ RegistryEvent = (
     | VersionUnbatched
     | VersionLeftLoop
     | VersionMeasured
-    | VersionDoubted
+    | VersionProfileStale
 )

@@ -177,7 +177,7 @@ class LoadThreads:
 
 
 async def _wait_until(outcome: Outcome, until: float, token: CancellationToken) -> None:
-    """Wait for the outcome until then, on the monotonic clock, plus the time the load has waited.
+    """Wait for the outcome until `until` on the monotonic clock, plus the time the load has waited.
 
     A load may wait for resources that other loads hold. That time does not count, so that many
     loads do not delay each other past the limit.

@@ -34,8 +34,8 @@ class PublishedCatalog:
         self.catalog: Catalog = {}
         self.settled = False
         self._once_ready: frozenset[str] = frozenset()  # models that have had a READY version
-        self._looked_at: tuple[Catalog, frozenset[str]] | None = None
-        self._unavailable: list[str] = []  # the result for `_looked_at`
+        self._unavailable_of: tuple[Catalog, frozenset[str]] | None = None
+        self._unavailable: list[str] = []  # the result for `_unavailable_of`
         self._unloaded: dict[str, str] = {}  # models that must not be loaded, with the reason
         self._signatures: dict[str, Signatures] = {}  # on disk, by model
 
@@ -98,10 +98,10 @@ class PublishedCatalog:
     def unavailable(self) -> list[str]:
         """Models that lost all their READY versions, except those that an operator unloaded."""
         catalog, once_ready = self.catalog, self._once_ready
-        seen = self._looked_at
-        if seen is None or seen[0] is not catalog or seen[1] is not once_ready:
+        known = self._unavailable_of
+        if known is None or known[0] is not catalog or known[1] is not once_ready:
             # Probes ask at least four times a second, and both change rarely.
-            self._looked_at = catalog, once_ready
+            self._unavailable_of = catalog, once_ready
             self._unavailable = sorted(
                 name for name in once_ready if name in catalog and catalog[name].default is None
             )

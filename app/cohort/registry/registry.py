@@ -17,22 +17,22 @@ from cohort.profiling import MEASURING
 from cohort.registry.actions import NO_VERSIONS, Load, PlannedModels, Unload
 from cohort.registry.catalog import NOT_FAILED, RESTING, UNLOADED, State, VersionEntry
 from cohort.registry.engine import (
-    Doubted,
     Engine,
     EngineEvent,
     EngineFactory,
     Measured,
     OpenedVersion,
+    ProfileStale,
     Site,
     Unmeasured,
     close_when_idle,
 )
 from cohort.registry.events import (
     RegistryEvent,
-    VersionDoubted,
     VersionFailed,
     VersionLeftLoop,
     VersionMeasured,
+    VersionProfileStale,
     VersionReady,
     VersionUnbatched,
     VersionUnloaded,
@@ -47,12 +47,12 @@ from cohort.registry.succession import misfit_in_place
 from cohort.repository import ModelConfig, Published, Snapshot, Trust
 from cohort.session import CancellationToken
 
-LOOK_SECONDS = 5.0
+CHECK_SECONDS = 5.0
 """Interval of the checks whether engines run as expected."""
 
 UNMEASURED = "it could not be measured"
 
-REPORTED = frozenset({BatchingDisabled, LeftLoop, Measured, Unmeasured, Doubted})
+REPORTED = frozenset({BatchingDisabled, LeftLoop, Measured, Unmeasured, ProfileStale})
 """The events of engines that change the recorded state of a version."""
 
 
@@ -114,7 +114,7 @@ class Registry(PublishedCatalog):
         self._proceed(sorted(self.catalog.keys() | snapshot.models.keys()))
         if self._first is None:
             self._first = self._loads.models
-        self._settle()
+        self._update_settled()
 
     @property
     def loading(self) -> list[str]:
@@ -281,12 +281,12 @@ class Registry(PublishedCatalog):
             self._load_again(load.model, load.number)
         self._proceed([load.model])
         self._proceed_due()
-        self._settle()
+        self._update_settled()
         if not self._loads.models:
             for factory in self._engines.values():
                 factory.rest()
 
-    def _settle(self) -> None:
+    def _update_settled(self) -> None:
         """Set `settled` once the first loads have ended."""
         if self._first is not None and not self.settled:
             self._first &= self._loads.models
@@ -435,10 +435,10 @@ class Registry(PublishedCatalog):
 
         close_when_idle(engine, on_closed)
 
-    async def look_at_engines(self) -> None:
+    async def check_engines(self) -> None:
         """Check all engines: versions whose runs differ from their profiles are measured again."""
         for factory in self._engines.values():
-            factory.look()
+            factory.check_engines()
 
     def _record(self, model: str, number: int, event: EngineEvent) -> None:
         """Record an event of a version's engine."""
@@ -449,8 +449,8 @@ class Registry(PublishedCatalog):
                 self._observe(VersionUnbatched(model, number, reason))
             case LeftLoop(reason):
                 self._observe(VersionLeftLoop(model, number, reason))
-            case Doubted(reason):
-                self._observe(VersionDoubted(model, number, reason))
+            case ProfileStale(reason):
+                self._observe(VersionProfileStale(model, number, reason))
             case Measured(engine, found, unbatched):
                 if (entry := self._serving_by(engine, model, number)) is not None:
                     off, mixed = entry.batching_off, entry.mixed

@@ -30,9 +30,9 @@ class FactoryAround:
         self._engines = engines
         self.file = engines.file
 
-    def look(self) -> None:
+    def check_engines(self) -> None:
         """See `EngineFactory`."""
-        self._engines.look()
+        self._engines.check_engines()
 
     def rest(self) -> None:
         """See `EngineFactory`."""
@@ -82,7 +82,7 @@ class OpenedAround:
         tensors = inner.by_tensors
         if tensors is None:
             inner.close()
-            raise LoadFailed(f"{self.keys} of its config is for models that take tensors")
+            raise LoadFailed(f"{self.keys} of its config is only for models that accept tensors")
         engine = self.wrap(tensors, site)
         return engine
 

@@ -28,7 +28,7 @@ class GivenUp(Exception):
 
 @dataclass(frozen=True)
 class Fetcher:
-    """Fetches versions into a folder of the mirror's.
+    """Fetches versions into a folder of the mirror.
 
     store: The repository.
     parts: The folder of incomplete files, whose fetch is resumed.

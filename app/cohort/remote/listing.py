@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from cohort.errors import MODEL_NAME, printable
-from cohort.remote.looking import Look
+from cohort.remote.raw_listing import RawListing
 from cohort.remote.store import RemoteFile
 from cohort.repository import (
     CONFIG_FILE,
@@ -22,7 +22,7 @@ from cohort.repository import (
     models_beside,
 )
 
-LONGEST_NAME_BYTES = 255
+MAX_NAME_BYTES = 255
 """Limit of one file's or folder's name, as in most file systems."""
 
 DEEPEST = 16
@@ -97,9 +97,9 @@ class ModelUse:
     loaded: Set[int] = NO_NUMBERS
 
 
-def arrange(look: Look) -> Listing:
+def arrange(list_files: RawListing) -> Listing:
     """Sort files into models and versions; ignore hidden files and empty folders."""
-    files = look.files
+    files = list_files.files
     folders = {str(above) for file in files for above in PurePosixPath(file.path).parents}
     models: dict[str, RemoteModel] = {}
     inside: dict[tuple[str, int], dict[str, RemoteFile]] = {}
@@ -133,9 +133,9 @@ def arrange(look: Look) -> Listing:
         else:
             versions = models.setdefault(model, RemoteModel()).versions
             versions[number] = RemoteVersion(model, number, found)
-    wrong.update(look.refused)
+    wrong.update(list_files.refused)
     aside = set()
-    for place in look.aside:
+    for place in list_files.aside:
         model, _, version = place.partition("/")
         if VERSION_NUMBER.fullmatch(version) and MODEL_NAME.fullmatch(model):
             models.setdefault(model, RemoteModel()).aside.add(int(version))
@@ -157,7 +157,7 @@ def _why_no_version(files: Mapping[str, RemoteFile]) -> str:
         if problem := _why_no_path(path):
             return f"{printable(path)}: {problem}"
         if any(str(above) in files for above in PurePosixPath(path).parents):
-            return f"{printable(path)}: it lies in what is a file itself"
+            return f"{printable(path)}: its folder is also the name of a file"
     there = not files.keys().isdisjoint(VERSION_FILES)
     return "" if there else f"has no {MODEL_FILE}, or not yet"
 
@@ -168,7 +168,7 @@ def _why_no_path(path: str) -> str:
         return "it would lie outside the version's folder"
     if not path.isprintable() or "\\" in path or ":" in path:
         return "its name has a character that not every file system takes"
-    if max(len(part.encode()) for part in parts) > LONGEST_NAME_BYTES or len(parts) > DEEPEST:
+    if max(len(part.encode()) for part in parts) > MAX_NAME_BYTES or len(parts) > DEEPEST:
         return "its name is too long, or too many folders deep"
     return ""
 

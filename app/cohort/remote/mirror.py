@@ -28,13 +28,13 @@ from cohort.remote.listing import (
     dispensable_versions,
     wanted_versions,
 )
-from cohort.remote.looking import look
 from cohort.remote.mirror_files import MirrorFiles
 from cohort.remote.pace import Progress
+from cohort.remote.raw_listing import list_files
 from cohort.remote.store import RemoteStore
 from cohort.repository import ConfigProblems, ModelConfig, Problem, load_model_config
 
-REMOTE_LOOK_SECONDS = 10.0
+REMOTE_SYNC_SECONDS = 10.0
 """Minimum seconds between two listings, which cost money and, for many files, time."""
 
 REMOTE_QUIET_SECONDS = 2.0
@@ -43,13 +43,13 @@ REMOTE_QUIET_SECONDS = 2.0
 REMOTE_EMPTY_SECONDS = 10.0
 """Seconds without any model in the repository after which all models are removed."""
 
-FETCHES_AT_ONCE, MOST_FETCHES = 4, 16
+FETCHES_AT_ONCE, MAX_FETCHES = 4, 16
 """Versions fetched at a time. Each slow version allows one more, up to the second number."""
 
 PACE_SECONDS = 2.0
 """Seconds between two checks of the download rates."""
 
-FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 2.0, 300.0
+FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 2.0, 300.0
 """Seconds before a failed fetch is retried: the first pause, doubled each time, and the limit."""
 
 MAX_CONFIG_BYTES = 1 << 20
@@ -64,10 +64,10 @@ Place = tuple[str, int]
 class MirrorStatus:
     """The state of a mirror.
 
-    trouble: The reason why the last sync failed; default empty: it did not fail.
+    failure: The reason why the last sync failed; default empty: it did not fail.
     problems: Problems in the repository, and failed fetches.
     slow: Slow downloads, each with its rate.
-    looked: The time of the last successful sync, in seconds since 1970; default 0: never.
+    synced: The time of the last successful sync, in seconds since 1970; default 0: never.
     fetched_bytes: Bytes received since the start.
     settled: True after the first full sync, whether or not every model was fetched; default False.
         It does not wait for models that have a local version. If any model is here, it also does
@@ -75,10 +75,10 @@ class MirrorStatus:
     follows: True if another process keeps the folder in sync; default False.
     """
 
-    trouble: str = ""
+    failure: str = ""
     problems: tuple[Problem, ...] = ()
     slow: tuple[Problem, ...] = ()
-    looked: float = 0.0
+    synced: float = 0.0
     fetched_bytes: int = 0
     settled: bool = False
     follows: bool = False
@@ -100,7 +100,7 @@ class _Failure:
 
 
 class Mirror:
-    """A local folder kept in sync with a repository. Call `look` on one thread; others on any.
+    """A local folder kept in sync with a repository. Call `sync` on one thread; others on any.
 
     models: The folder that is served.
     status: The current state, replaced at each change.
@@ -111,8 +111,8 @@ class Mirror:
     max_bytes: Maximum bytes of a version; default None: no limit.
     quiet: Seconds without a change after which a version is complete; 0 accepts it at once; default
         REMOTE_QUIET_SECONDS.
-    repeat: Seconds between two syncs of `run`, at least REMOTE_LOOK_SECONDS; 0: only when woken;
-        default REMOTE_LOOK_SECONDS.
+    repeat: Seconds between two syncs of `run`, at least REMOTE_SYNC_SECONDS; 0: only when woken;
+        default REMOTE_SYNC_SECONDS.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Mirror:
         *,
         max_bytes: int | None = None,
         quiet: float = REMOTE_QUIET_SECONDS,
-        repeat: float = REMOTE_LOOK_SECONDS,
+        repeat: float = REMOTE_SYNC_SECONDS,
     ) -> None:
         self.status = MirrorStatus()
         self.on_change: Callable[[], None] = lambda: None
@@ -154,9 +154,9 @@ class Mirror:
         while not self._closed:
             began = time.monotonic()
             self._wake.clear()
-            self.look(uses())
+            self.sync(uses())
             self.on_change()
-            pause = max(REMOTE_LOOK_SECONDS, self._repeat, 10 * (time.monotonic() - began))
+            pause = max(REMOTE_SYNC_SECONDS, self._repeat, 10 * (time.monotonic() - began))
             if self._soon:
                 pause = REMOTE_QUIET_SECONDS
             self._rest(pause if self._soon or self._repeat else inf)
@@ -170,13 +170,13 @@ class Mirror:
                 return
             if self._wake.wait(min(left, PACE_SECONDS)):
                 return
-            self._look_at_pace()
+            self._check_pace()
 
-    def _look_at_pace(self) -> None:
+    def _check_pace(self) -> None:
         with self._changed:
             before = self.status
             for job in self._jobs.values():
-                job.progress.look()
+                job.progress.check()
             if not self._closed:
                 self._have_threads()
             self._note()
@@ -188,7 +188,7 @@ class Mirror:
         """Make `run` sync now."""
         self._wake.set()
 
-    def look(self, uses: Uses | None = None) -> None:
+    def sync(self, uses: Uses | None = None) -> None:
         """List the repository, start to fetch wanted versions, and remove versions that are gone.
 
         uses: The server's use of each model; default None: unknown. Then no version that is still
@@ -197,12 +197,12 @@ class Mirror:
         Blocks while listing. Reports failures in `status` and does not raise them.
         """
         try:
-            self._look(uses)
+            self._sync(uses)
         except RemoteFailed as error:
-            self._note(trouble=str(error))
+            self._note(failure=str(error))
         except OSError as error:
             why = error.strerror or str(error)
-            self._note(trouble=f"{self._address} cannot be kept in COHORT_CACHE: {why}")
+            self._note(failure=f"{self._address} cannot be kept in COHORT_CACHE: {why}")
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until nothing is being fetched; return False after `seconds` (default: no limit)."""
@@ -229,19 +229,21 @@ class Mirror:
 
     # -- one sync
 
-    def _look(self, uses: Uses | None) -> None:
+    def _sync(self, uses: Uses | None) -> None:
         with self._changed:
             if self._closed:
                 return
             if not self._files.lock():
-                self._note(follows=True, trouble="", settled=True)
+                self._note(follows=True, failure="", settled=True)
                 return
         if self._fetcher is None:
             self._fetcher = self._make_fetcher(RemoteStore(self._address))
         store = self._fetcher.store
-        listing = arrange(look(store, known=self._files.names()))
+        listing = arrange(list_files(store, known=self._files.names()))
         if self._is_empty_for_now(listing):
-            raise RemoteFailed(f"{self._address} has no model any more; what is here stays for now")
+            raise RemoteFailed(
+                f"{self._address} no longer has a model; the local models stay for now"
+            )
         problems = [*listing.problems]
         for name, model in listing.models.items():
             problems += self._follow_config(store, name, model)
@@ -257,7 +259,7 @@ class Mirror:
                 {self._fetcher.part(file) for one in needed for file in one.files.values()}
             )
             self._listing_problems = tuple(problems)
-            self._note(trouble="", follows=False, looked=time.time())
+            self._note(failure="", follows=False, synced=time.time())
 
     def _make_fetcher(self, store: RemoteStore) -> Fetcher:
         return Fetcher(store, self._files.parts, self._find, self._max_bytes)
@@ -369,7 +371,7 @@ class Mirror:
     @property
     def _at_once(self) -> int:
         slow = sum(job.progress.slow for job in self._jobs.values())
-        return min(FETCHES_AT_ONCE + slow, MOST_FETCHES)
+        return min(FETCHES_AT_ONCE + slow, MAX_FETCHES)
 
     def _work(self) -> None:
         while (job := self._queue.get()) is not None:
@@ -411,7 +413,7 @@ class Mirror:
         if failure:
             before = self._failures.get(place)
             count = 1 if before is None else before.count + 1
-            pause = min(FIRST_RETRY_SECONDS * 2 ** (count - 1), LONGEST_RETRY_SECONDS)
+            pause = min(FIRST_RETRY_SECONDS * 2 ** (count - 1), MAX_RETRY_SECONDS)
             retry_at = time.monotonic() + pause
             self._failures[place] = _Failure(job.identity, failure, count, retry_at)
             self._wake.set()  # an older version may now be wanted
@@ -436,11 +438,11 @@ class Mirror:
                 if job.progress.slow
             )
             self.status = status = replace(self.status, **changes)
-            if not status.settled and (status.looked or status.trouble):
+            if not status.settled and (status.synced or status.failure):
                 self.status = replace(status, settled=self._is_settled(status))
 
     def _is_settled(self, status: MirrorStatus) -> bool:
-        if status.trouble:
+        if status.failure:
             return any(self._files.numbers(name) for name in self._files.names())
         missing = [job for (name, _), job in self._jobs.items() if not self._files.numbers(name)]
         if self._soon or any(self._is_waited_for(job.progress) for job in missing):
@@ -448,7 +450,7 @@ class Mirror:
         return not missing or any(self._files.numbers(name) for name in self._files.names())
 
     def _is_waited_for(self, progress: Progress) -> bool:
-        """True if it is expected soon: not slow, and not queued behind MOST_FETCHES slow ones."""
+        """True if it is expected soon: not slow, and not queued behind MAX_FETCHES slow ones."""
         if not progress.began:
-            return sum(job.progress.slow for job in self._jobs.values()) < MOST_FETCHES
+            return sum(job.progress.slow for job in self._jobs.values()) < MAX_FETCHES
         return not progress.slow

@@ -44,7 +44,7 @@ class Progress:
         self.bytes_come += size
         self._count(size)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Measure the rate since the last check, if that was SLOW_SECONDS ago or more."""
         now = time.monotonic()
         if self.began and now - self._marked_at >= SLOW_SECONDS:

@@ -40,7 +40,7 @@ INDEX_HINT = (
 MAX_INDEX_BYTES = 32 << 20
 
 CONNECTING_SECONDS = 5.0
-LONGEST_REQUEST_SECONDS = 3600.0
+MAX_REQUEST_SECONDS = 3600.0
 """Limit of one request; a later request then resumes from the bytes received."""
 LISTING_PAGE_SECONDS = 30.0
 """Limit for one page of a thousand files, which obstore reads whole, and for a small file."""
@@ -90,7 +90,7 @@ class RemoteStore:
         if address.startswith(("http://", "https://")):
             self._web = WebServer(address)
         else:
-            self._store = _open(address, LONGEST_REQUEST_SECONDS)
+            self._store = _open(address, MAX_REQUEST_SECONDS)
             self._lister = _open(address, LISTING_PAGE_SECONDS)
 
     def files(self, folder: str = "", *, after: str = "") -> list[RemoteFile]:
@@ -123,7 +123,7 @@ class RemoteStore:
         Raises RangesRefused if the server sends only whole files, and RemoteFailed if the file
         has changed or ends early.
         """
-        return self._stream(file, offset, LONGEST_REQUEST_SECONDS)
+        return self._stream(file, offset, MAX_REQUEST_SECONDS)
 
     def _read(self, file: RemoteFile, most: int, seconds: float) -> bytes:
         if file.size is not None and file.size > most:
@@ -234,7 +234,7 @@ class RemoteStore:
         try:
             yield
         except FileNotFoundError as error:
-            raise RemoteFailed(f"{where} is not there") from error
+            raise RemoteFailed(f"{where} not found") from error
         except InvalidPathError as error:
             key = match[1] if (match := _KEY.search(str(error))) else ""
             raise KeyRefused(

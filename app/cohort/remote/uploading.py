@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cohort.errors import RemoteFailed, check_model_name
-from cohort.remote.looking import look
+from cohort.remote.raw_listing import list_files
 from cohort.remote.store import RemoteFile, RemoteStore
 from cohort.repository import (
     MANIFEST_FILE,
@@ -20,7 +20,7 @@ from cohort.repository import (
 from cohort.repository.manifest import MAX_MANIFEST_BYTES
 from cohort.system.remote_address import check_remote
 
-MOST_TRIES = 100
+MAX_TRIES = 100
 """Limit of tries to claim a number that no other upload claims at the same time."""
 
 
@@ -68,7 +68,7 @@ def upload_version(
     return number
 
 
-MOST_MANIFESTS = 10
+MAX_MANIFESTS = 10
 """Limit of manifests that are fetched to check if a version is published already."""
 
 
@@ -76,17 +76,17 @@ def fetch_manifests(address: str, model: str, folder: Path) -> Iterator[tuple[in
     """Fetch the manifest and signature of a model's newest versions, the newest first.
 
     Yields the number and the folder, `<model>/<version>` in `folder`, of each version; at most
-    MOST_MANIFESTS.
+    MAX_MANIFESTS.
 
     Raises RemoteFailed, and ValueError if the address is unusable.
     """
     store = RemoteStore(check_remote(address))
     versions: dict[int, dict[str, RemoteFile]] = {}
-    for file in look(store, model).files:
+    for file in list_files(store, model).files:
         _, version, path = (*file.path.split("/", 2), "", "")[:3]
         if path and VERSION_NUMBER.fullmatch(version):
             versions.setdefault(int(version), {})[path] = file
-    for number in sorted(versions, reverse=True)[:MOST_MANIFESTS]:
+    for number in sorted(versions, reverse=True)[:MAX_MANIFESTS]:
         files = versions[number]
         if MANIFEST_FILE in files and not files.keys().isdisjoint(VERSION_FILES):
             into = folder / model / str(number)
@@ -116,18 +116,18 @@ def has_files(address: str, model: str, number: int, digests: Mapping[str, str])
 
 def _claim(store: RemoteStore, model: str, manifest: bytes) -> int:
     number = 1 + max(_numbers(store, model), default=0)
-    for candidate in range(number, number + MOST_TRIES):
+    for candidate in range(number, number + MAX_TRIES):
         if store.create(f"{model}/{candidate}/{MANIFEST_FILE}", manifest):
             return candidate
     raise RemoteFailed(
-        f"{store.address}/{model}: versions {number} to {number + MOST_TRIES - 1} were taken by "
-        "others meanwhile; try again"
+        f"{store.address}/{model}: other uploads claimed versions {number} to "
+        f"{number + MAX_TRIES - 1}; try again"
     )
 
 
 def _numbers(store: RemoteStore, model: str) -> Iterator[int]:
     """Yield the version numbers of a model that have any file, complete or not."""
-    found = look(store, model)
+    found = list_files(store, model)
     for path in (*(file.path for file in found.files), *found.aside):
         name = path.split("/")[1]
         if VERSION_NUMBER.fullmatch(name):

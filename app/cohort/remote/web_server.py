@@ -75,7 +75,7 @@ class WebServer:
         except HTTPError as error:
             error.close()
             if error.code == HTTPStatus.NOT_FOUND:
-                raise NotThere(f"{where} is not there") from None
+                raise NotThere(f"{where} not found") from None
             raise RemoteFailed(f"{where} {explain_status(error.code)}") from None
         except (OSError, HTTPException, ValueError):
             raise RemoteFailed(f"{where} cannot be reached, or does not answer in time") from None
@@ -100,8 +100,8 @@ class _OwnRedirects(HTTPRedirectHandler):
         if not _is_same_host(self._address, newurl):
             host = urlsplit(newurl).netloc.rpartition("@")[2]
             raise RemoteFailed(
-                f"{req.full_url} redirects to another host, {quoted(host)}, which is not asked: "
-                "where that is right, name its address"
+                f"{req.full_url} redirects to another host, {quoted(host)}, which is not followed; "
+                "if that host is right, use its address"
             )
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 

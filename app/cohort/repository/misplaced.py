@@ -11,10 +11,10 @@ from cohort.errors import MODEL_NAME
 from cohort.repository.model_config import CONFIG_FILE
 from cohort.repository.version_files import MODEL_FILE
 
-MOST_NAMED = 8
+MAX_NAMED = 8
 """Limit of files that are named per folder; more names would not help."""
 
-MOST_LOOKED_AT = 100
+MAX_ENTRIES = 100
 """Limit of entries that each scan reads in a version's folder without a model."""
 
 _ELSEWHERE = re.compile(r"config\.ya?ml(?:\.txt)?", re.IGNORECASE)
@@ -33,7 +33,7 @@ _OTHER_FORMATS = (
 
 def models_beside(files: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield model files directly in the models folder, and the fix for each."""
-    for file in islice(filter(_is_model, files), MOST_NAMED):
+    for file in islice(filter(_is_model, files), MAX_NAMED):
         stem = file[: -len(".onnx")]
         name = stem if MODEL_NAME.fullmatch(stem) and stem.lower() != "model" else "<name>"
         yield file, f"is not looked for here; move it to {name}/1/model.onnx"
@@ -72,11 +72,11 @@ def model_without_version(name: str, files: Sequence[str]) -> str:
 def model_in_version(folder: str) -> str:
     """Return advice on a version's folder without model.onnx, from its files. Raises OSError."""
     with os.scandir(folder) as entries:
-        names = sorted(entry.name for entry in islice(entries, MOST_LOOKED_AT))
+        names = sorted(entry.name for entry in islice(entries, MAX_ENTRIES))
     if "model.onnx.dvc" in names:
         return ": `dvc pull` fetches it"
     if found := [name for name in names if _is_model(name)]:
-        which = found[0] if len(found) == 1 else f"one of {', '.join(found[:MOST_NAMED])}"
+        which = found[0] if len(found) == 1 else f"one of {', '.join(found[:MAX_NAMED])}"
         return f"; rename {which} to model.onnx"
     for name in names:
         if os.path.isfile(f"{folder}/{name}/model.onnx"):  # noqa: PTH113 - as in version_files

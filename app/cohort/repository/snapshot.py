@@ -50,7 +50,7 @@ QUIET_SECONDS = 1.0
 EMPTY_SECONDS = 10.0
 """Seconds without any model in a readable folder after which all models are removed."""
 
-MOST_LOOKS = 3
+MAX_READS = 3
 """Maximum reads per scan of a folder behind a link whose target keeps changing."""
 
 EMPTY_FOLDER = "has no model; put one at <name>/1/model.onnx in it"
@@ -152,18 +152,18 @@ def scan(
     kinds: The possible model files of a version; the first one found determines the kind.
     """
     if previous is not None:
-        return _look(models, previous, quiet, kinds)
-    first = _look(models, Snapshot(), quiet, kinds)
+        return _scan(models, previous, quiet, kinds)
+    first = _scan(models, Snapshot(), quiet, kinds)
     if not first.settling:
         return first
     time.sleep(quiet)
-    return _look(models, first, quiet, kinds)
+    return _scan(models, first, quiet, kinds)
 
 
-def _look(models: Path, previous: Snapshot, quiet: float, kinds: Sequence[str]) -> Snapshot:
-    """Read one tree; repeat it, at most MOST_LOOKS times, if a link changed its target."""
+def _scan(models: Path, previous: Snapshot, quiet: float, kinds: Sequence[str]) -> Snapshot:
+    """Read one tree; repeat it, at most MAX_READS times, if a link changed its target."""
     tree = os.path.realpath(models)
-    for _ in range(MOST_LOOKS):
+    for _ in range(MAX_READS):
         seen = _Scan(models, previous, quiet, kinds).snapshot()
         before, tree = tree, os.path.realpath(models)
         if tree == before:
@@ -198,7 +198,7 @@ class _Scan:
         models: dict[str, FoundModel] = {}
         for name in folders:
             if not MODEL_NAME.fullmatch(name):
-                self._say(
+                self._note(
                     ascii(name)[1:-1],
                     "is not a model name: use at most 128 letters, digits, '.', '_' and '-', "
                     "beginning with a letter or digit",
@@ -206,7 +206,7 @@ class _Scan:
             elif (model := self._model(name, self._folder / name)) is not None:
                 models[name] = model
         for file, sentence in (*models_beside(files), *not_pulled(files, folders)):
-            self._say(file, sentence)
+            self._note(file, sentence)
         if any(model.versions for model in models.values()):
             self._keep_for(self._quiet, models)
         elif before.models and before.device not in {None, device}:
@@ -215,7 +215,7 @@ class _Scan:
             self._keep_for(max(self._quiet, EMPTY_SECONDS) if self._quiet else 0, models)
             if any(model.versions for model in models.values()):
                 reason = f"has no model, and had {len(before.models)}"
-                self._say(str(self._folder), f"{reason}; they stay for {EMPTY_SECONDS:g} s")
+                self._note(str(self._folder), f"{reason}; they stay for {EMPTY_SECONDS:g} s")
         return Snapshot(
             {name: self._with_signatures(model) for name, model in sorted(models.items())},
             tuple(self._problems),
@@ -228,9 +228,9 @@ class _Scan:
     def _all_stay(self, reason: str) -> Snapshot:
         """Return the last snapshot, because this scan failed for the given `reason`."""
         some = ", ".join(islice(self._previous.models, 5))
-        stays = f"what was found before stays ({some})"
+        stays = f"the models found before stay ({some})"
         advice = stays if some else "make it with <name>/1/model.onnx in it, or set --models"
-        self._say(str(self._folder), f"{reason}; {advice}")
+        self._note(str(self._folder), f"{reason}; {advice}")
         return replace(self._previous, problems=tuple(self._problems))
 
     def _keep_for(self, seconds: float, models: dict[str, FoundModel]) -> None:
@@ -258,7 +258,7 @@ class _Scan:
                 except FileNotFoundError:  # the version is gone, but kept for a moment
                     signatures[number] = before.get(number)
         except OSError as error:
-            self._say(model.name, why_unreadable(error, model.folder))
+            self._note(model.name, why_unreadable(error, model.folder))
             signatures = dict(before)
         return replace(model, signatures=signatures)
 
@@ -285,31 +285,31 @@ class _Scan:
         except OSError as error:
             if not os.path.lexists(folder):  # since it was listed
                 return None
-            self._say(name, why_unreadable(error, folder))
+            self._note(name, why_unreadable(error, folder))
             if (config := self._previous.configs.get(name)) is not None:
                 self._configs[name] = config
             return self._previous.models.get(name)
         config = self._config(folder)
         self._problems += config.problems
         for file, sentence in config_elsewhere(files):
-            self._say(f"{name}/{file}", sentence)
+            self._note(f"{name}/{file}", sentence)
         versions: dict[int, Found] = {}
         for version in inside:
             if not VERSION_NUMBER.fullmatch(version):
-                self._say(f"{name}/{ascii(version)[1:-1]}", _bad_number(version))
+                self._note(f"{name}/{ascii(version)[1:-1]}", _bad_number(version))
             elif (found := self._version(name, version, f"{folder}/{version}")) is not None:
                 versions[int(version)] = found
         if loose := PIPELINE_FILE in files and PIPELINE_FILE in self._kinds:
             if "1" in inside:
-                self._say(f"{name}/{PIPELINE_FILE}", "is not read, because there is a folder 1")
+                self._note(f"{name}/{PIPELINE_FILE}", "is not read, because there is a folder 1")
             elif (found := self._version(name, "1", str(folder), (PIPELINE_FILE,))) is not None:
                 versions[1] = found
         versions = dict(sorted(versions.items()))
         unpulled = list(not_pulled(files, inside))
         for file, sentence in unpulled:
-            self._say(f"{name}/{file}", sentence)
+            self._note(f"{name}/{file}", sentence)
         if not inside and not unpulled and not loose:
-            self._say(name, f"has no version{model_without_version(name, files)}")
+            self._note(name, f"has no version{model_without_version(name, files)}")
         self._compare_wanted(name, config.config, versions)
         if not versions and name not in self._previous.models:
             return None
@@ -366,7 +366,7 @@ class _Scan:
         except OSError as error:
             if not os.path.lexists(path):  # since it was listed
                 return None
-            self._say(f"{name}/{version}", why_unreadable(error, Path(path)))
+            self._note(f"{name}/{version}", why_unreadable(error, Path(path)))
             return before
         fresh = self._previous.settling.get((name, number))
         if fresh is None or fresh.stamp != stamp:
@@ -377,11 +377,11 @@ class _Scan:
         if problem:
             stays = before is not None and problem != NO_MODEL
             sentence = f"{problem}; what was loaded before stays" if stays else problem + hint
-            self._say(f"{name}/{version}", sentence)
+            self._note(f"{name}/{version}", sentence)
             return before if stays else None
         return Found(file, folder, stamp)
 
-    def _say(self, file: str, sentence: str) -> None:
+    def _note(self, file: str, sentence: str) -> None:
         self._problems.append(Problem(file, "", sentence))
 
 

@@ -9,9 +9,9 @@ from itertools import islice
 from pathlib import Path
 
 SETTLE_SECONDS = 0.25
-"""Seconds without a change before a file is read: editors and copies write in parts."""
+"""Seconds a file must not change before it is read: editors and copies write in parts."""
 
-MOST_STAMPED = 1000
+MAX_STAMPED = 1000
 """Limit of files that count in the stamp of a followed folder."""
 
 FileStamp = tuple[int, int, int] | None
@@ -40,7 +40,7 @@ def file_stamp(path: Path) -> FileStamp:
     try:
         found = [path.stat()]
         if stat.S_ISDIR(found[0].st_mode):
-            found += [one.stat() for one in islice(sorted(path.iterdir()), MOST_STAMPED)]
+            found += [one.stat() for one in islice(sorted(path.iterdir()), MAX_STAMPED)]
     except OSError:
         return None
     stamps = [(one.st_mtime_ns, one.st_size, one.st_ino) for one in found]

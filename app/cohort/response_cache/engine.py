@@ -111,7 +111,7 @@ class CachedEngine:
         for array in inputs.values():
             size += held_bytes(array) if array.dtype.hasobject else array.nbytes
         if size <= HASHED_AT_ONCE:
-            self._look(key_of(inputs), request)
+            self._look_up(key_of(inputs), request)
         else:
             self._engine.check_room(priority)
             self._hash(request, size)
@@ -129,7 +129,7 @@ class CachedEngine:
             if request.left:
                 return
             try:
-                self._look(key, request)
+                self._look_up(key, request)
             except CohortError as error:
                 request.end(None, error)
 
@@ -141,7 +141,7 @@ class CachedEngine:
     def _less(self) -> None:
         self._hashing -= 1
 
-    def _look(self, key: Key, request: CachedRequest) -> None:
+    def _look_up(self, key: Key, request: CachedRequest) -> None:
         """Answer from the cache or a run in progress, or run it. Raises a CohortError."""
         found = self._store.get(key)
         if found is not None:

@@ -53,8 +53,8 @@ class CachedEngines(FactoryAround):
             opened.close()
             name = source.path.parent.parent.name
             raise LoadFailed(
-                f"{name}/config.yaml: cache: a model with state answers by its sequence, so that "
-                "no answer may be kept: leave out cache or state"
+                f"{name}/config.yaml: cache: answers of a model with state depend on its "
+                "sequence: remove cache or state"
             )
         maximum = int(config.cache.max_mb * 2**20)
         tagger()  # import the library on this thread, not on the event loop

@@ -245,9 +245,9 @@ def parse_rollouts(text: str, file: str) -> Mapping[str, RolloutConfig]:
         return {}
     written = validate_tree(tree, Written, file, ROLLOUT_RANGES)
     problems = [
-        Problem(file, f"{model}.{key}", said)
+        Problem(file, f"{model}.{key}", sentence)
         for model, one in written.items()
-        for key, said in _contradictions(one)
+        for key, sentence in _contradictions(one)
     ]
     if problems:
         raise ConfigProblems(problems)

@@ -79,8 +79,8 @@ class Decision:
     @property
     def digest(self) -> str:
         """Identifies this decision among others about a version; equal in all processes."""
-        told = json.dumps([self.version, self.reason, self.detail, self.at])
-        return blake2b(told.encode(), digest_size=16).hexdigest()
+        content = json.dumps([self.version, self.reason, self.detail, self.at])
+        return blake2b(content.encode(), digest_size=16).hexdigest()
 
 
 Decisions = Mapping[str, Mapping[int, Decision]]

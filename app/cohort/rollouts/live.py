@@ -248,7 +248,7 @@ class LiveRollout:
         def timed(seconds: float | None) -> None:
             for stream, unit, ratio in units:
                 slower = seconds is not None and outcome.seconds > ratio * seconds
-                stream.settle(unit, bad=slower)
+                stream.release(unit, bad=slower)
 
         self._checks.time(outcome, self.rollout.baseline_version, timed)
         return True
@@ -266,7 +266,7 @@ class LiveRollout:
                 streams.append(evidence.slow)
             units = [(one, one.hold(baseline=baseline, now=outcome.now)) for one in streams]
             other = rollout.variants[name if baseline else rollout.baseline]
-            self._checks.check(outcome, other.version, partial(_settle, evidence, units))
+            self._checks.check(outcome, other.version, partial(_release, evidence, units))
 
     # -- the guard
 
@@ -305,7 +305,7 @@ class LiveRollout:
 
 
 def _gave_up(outcome: CallerOutcome) -> bool:
-    """Return True if the caller left, or set a shorter limit than the model's timeout."""
+    """Return True if the client disconnected, or set a shorter limit than the model's timeout."""
     return isinstance(outcome.error, CALLER_GONE) or (
         isinstance(outcome.error, DeadlineExceeded) and outcome.tight_deadline
     )
@@ -321,10 +321,10 @@ def _is_evidence(outcome: CallerOutcome) -> bool:
     return True
 
 
-def _settle(
+def _release(
     evidence: VariantEvidence, units: Collection[tuple[OutcomeStream, Unit]], fails: bool | None
 ) -> None:
     """Count a failure that the other side answered; a failure on both sides is not evidence."""
     evidence.failed_on_both += fails is True
     for stream, unit in units:
-        stream.settle(unit, bad=fails is False)
+        stream.release(unit, bad=fails is False)

@@ -11,7 +11,7 @@ from cohort.errors import Cancelled, CohortError
 from cohort.tensors import Arrays, TensorSpec
 
 CALLER_GONE = (Cancelled, CancelledError)
-"""The errors of a request whose caller left."""
+"""The errors of a request whose client disconnected."""
 
 
 class CallerOutcome(NamedTuple):
@@ -87,7 +87,7 @@ class ObservedRequest:
             finally:
                 self._replying = False
                 if self._closed is not None:
-                    self._tell(*self._closed)
+                    self._report_outcome(*self._closed)
 
         return replied
 
@@ -98,9 +98,9 @@ class ObservedRequest:
         if self._replying:
             self._closed = (error, now, seconds)
         else:
-            self._tell(error, now, seconds)
+            self._report_outcome(error, now, seconds)
 
-    def _tell(self, error: BaseException | None, now: float, seconds: float) -> None:
+    def _report_outcome(self, error: BaseException | None, now: float, seconds: float) -> None:
         self._report(
             CallerOutcome(
                 self._variant,

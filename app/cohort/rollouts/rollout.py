@@ -107,8 +107,8 @@ class Rollout:
         if self.ramp is None:
             return ""
         version = self.variants[self.ramp.variant].version
-        told = json.dumps([self.baseline_version, self.ramp.steps])
-        return f"{version}.{blake2b(told.encode(), digest_size=8).hexdigest()}"
+        content = json.dumps([self.baseline_version, self.ramp.steps])
+        return f"{version}.{blake2b(content.encode(), digest_size=8).hexdigest()}"
 
     @property
     def versions(self) -> frozenset[int]:

@@ -38,7 +38,7 @@ class StateFolder:
         self._mark = ""
         self._known: tuple[int, int] | None = None  # the device and inode of the marked folder
 
-    def look(self) -> str:
+    def check(self) -> str:
         """Check the folder and mark it; return the problem in a sentence, or "".
 
         Raises OSError if it is gone, or cannot be read or marked.

@@ -170,13 +170,13 @@ class OutcomeStream:
         unit.bad += bad
 
     def hold(self, *, baseline: bool, now: float) -> Unit:
-        """Keep the unit of a failure at `now` open until `settle`, after the failure's check."""
+        """Keep the unit of a failure at `now` open until `release`, after the failure's check."""
         unit = (self._baseline if baseline else self._variant).unit_at(now)
         unit.pending += 1
         return unit
 
     @staticmethod
-    def settle(unit: Unit, *, bad: bool) -> None:
+    def release(unit: Unit, *, bad: bool) -> None:
         """Count the failure of `hold` if it is `bad`; otherwise forget it."""
         unit.pending -= 1
         unit.total += bad

@@ -214,15 +214,15 @@ class RolloutWatcher:
         for key, decision in done.ended.items():
             if rollouts.pending_clears.get(key) == decision:
                 del rollouts.pending_clears[key]
-        self._tell(done.problems)
+        self._report(done.problems)
 
     def _lose(self, problems: Sequence[str]) -> None:
         """Keep the known decisions; if none were ever read, stop traffic to all candidates."""
-        self._tell(problems)
+        self._report(problems)
         if not self._read:
             self._rollouts.hold(f"the decisions are not known: {problems[-1]}")
 
-    def _tell(self, problems: Sequence[str]) -> None:
+    def _report(self, problems: Sequence[str]) -> None:
         for problem in problems:
             if problem not in self._state_problems:
                 log.error("state folder problem", problem=problem)
@@ -243,7 +243,7 @@ class RolloutWatcher:
         problems = []
         unusable = ""
         try:
-            if needed and (problem := self._folder.look()):
+            if needed and (problem := self._folder.check()):
                 problems.append(problem)
         except FileNotFoundError:
             problems.append(FOLDER_GONE)
@@ -326,8 +326,8 @@ def log_event(event: RolloutEvent) -> None:
     """Log an event of a variant: a warning if no operator caused it, with instructions."""
     match event:
         case RolledBack(model, version, variants, shadow, reason, detail, decided_here):
-            tell = log.info if reason == OPERATOR else log.warning
-            tell(
+            write = log.info if reason == OPERATOR else log.warning
+            write(
                 "rolled back",
                 model=model,
                 version=version,

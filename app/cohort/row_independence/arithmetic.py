@@ -118,7 +118,7 @@ def extreme(sign: int) -> Callable[[Operation, Any, Any], Any]:
         symbols = _symbols(one, two)
         if symbols is None:
             if math.isnan(one) or math.isnan(two):
-                raise ArithmeticError("the result is no number, in the model")
+                raise ArithmeticError("the result in the model is not a number")
             return min(one, two) if sign > 0 else max(one, two)
         one, two = _tame(one), _tame(two)
         if least(one - two) >= 0:

@@ -76,8 +76,8 @@ def _meet(one: Tensor, labels: list[str], label: str, *, broadcast: bool) -> Non
     if size == 1 and broadcast:
         return
     if isinstance(size, int):
-        mixes(f"the rows meet a value that has {size} rows of its own")
-    unknown("the rows meet a value that may have rows of its own")
+        mixes(f"the rows are combined with a value that has {size} other rows")
+    unknown("the rows are combined with a value that may have other rows")
 
 
 def follow(

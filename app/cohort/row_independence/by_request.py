@@ -68,7 +68,7 @@ def prove_for_requests(
                 others.append(f"example {number}: {verdict}")
         if proven:
             if len(requests) > MAX_REQUESTS:
-                others.append(f"examples after {MAX_REQUESTS}: they are not looked at")
+                others.append(f"examples after {MAX_REQUESTS} are not checked")
             found = reduce(_both, proven)
             return replace(found, dependence=known.dependence, other_requests=tuple(others))
     return known

@@ -100,14 +100,14 @@ def deciding(
     """
     domain, operator = key
     if domain not in KNOWN_DOMAINS or operator in SEARCHES or redefined:
-        return f"what {quoted('.'.join(filter(None, key)))} does may depend on input values"
+        return f"the run time of {quoted('.'.join(filter(None, key)))} may depend on input values"
     if bool(node.graphs) != (operator in WITH_GRAPHS):
         return f"the graph of {quoted(operator)} is not where it should be"
     if operator == "Loop" and not (node.inputs and node.inputs[0]):
         return "a Loop has no trip count"
     for place in DECIDING_INPUTS.get(operator, ()):
         if place < len(values) and depends_on_values(values[place]):
-            return f"what {operator} does depends on input values"
+            return f"the run time of {operator} depends on input values"
     return ""
 
 

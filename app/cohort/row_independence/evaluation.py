@@ -177,7 +177,7 @@ def _slice(operation: Operation, array: Elements, *_: Any) -> Elements:
 
 def slices(operation: Operation, rank: int) -> list[tuple[int, Any, Any, Any]]:
     """Return the axis, start, end and step of each part of a Slice. Raises Unproven."""
-    what = "where it cuts"
+    what = "the cut position"
     if "starts" in operation.attributes:
         starts, ends = operation.attribute("starts"), operation.attribute("ends", [])
     else:
@@ -240,7 +240,7 @@ def _is_summed(value: float) -> bool:
 
 def _split(operation: Operation, array: Elements, *_: Any) -> list[Elements]:
     axis = operation.axis(0, array.ndim)
-    sizes = operation.attribute("split", operation.known_numbers(1, "where it cuts"))
+    sizes = operation.attribute("split", operation.known_numbers(1, "the cut position"))
     if sizes is None:
         chunk = -(-array.shape[axis] // operation.outputs)
         ends = [chunk * at for at in range(1, operation.outputs)]
@@ -266,7 +266,7 @@ def _expand(operation: Operation, array: Elements, *_: Any) -> Elements:
 
 
 def _tile(operation: Operation, array: Elements, *_: Any) -> Elements:
-    times = operation.known_numbers(1, "how often it repeats") or []
+    times = operation.known_numbers(1, "the number of repeats") or []
     if math.prod(times) * array.size > MAX_FOLLOWED:
         raise TypeError("too many")
     return np.tile(array, times)

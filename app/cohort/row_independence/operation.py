@@ -137,7 +137,7 @@ class Operation:
         if one is None:
             return None
         if one.rows:
-            mixes(f"{what} depends on what is in the rows")
+            mixes(f"{what} depends on the values in the rows")
         found = self.elements(one)
         if found is None and one.counts:
             unknown(f"{what} follows from the number of rows in a way that is not understood")
@@ -171,9 +171,9 @@ class Operation:
         """Return axes from an attribute or an input, counted from the front; None if absent."""
         found = self.attributes.get(name)
         if found is None:
-            found = self.known_numbers(place, "which axes it takes")
+            found = self.known_numbers(place, "the list of axes")
             if found is None and self.input(place) is not None:
-                unknown("which axes it takes is not known")
+                unknown("the list of axes is not known")
         return None if found is None else [normalized(one, rank) for one in found]
 
     def is_cut_to(self, size: Poly, length: Size) -> bool:

@@ -263,18 +263,18 @@ _ALL = 1 << 40  # after every node
 
 def _problem(name: str, output: Followed) -> Lost | None:
     """Return the reason why an output cannot be split into rows; None if it can."""
-    said = f"output {quoted(name)}"
+    where = f"output {quoted(name)}"
     match output:
         case Lost():
             return output
         case TensorSequence():
-            return Lost(_ALL, Loss.UNKNOWN, said, "it is a sequence")
+            return Lost(_ALL, Loss.UNKNOWN, where, "it is a sequence")
         case Tensor(padding=str()):
-            return Lost(_ALL, Loss.MIXES, said, "it is as wide as the longest row of the run")
+            return Lost(_ALL, Loss.MIXES, where, "it is as wide as the longest row of the run")
         case Tensor(counts=True):
-            return Lost(_ALL, Loss.MIXES, said, "it depends on the number of rows")
+            return Lost(_ALL, Loss.MIXES, where, "it depends on the number of rows")
         case Tensor(rows=RowAxis(outer=outer)) if outer != 1:
-            return Lost(_ALL, Loss.MIXES, said, "it has all rows several times behind each other")
+            return Lost(_ALL, Loss.MIXES, where, "it has all rows several times behind each other")
     return None
 
 
@@ -289,7 +289,7 @@ def _input(walk: Walk, one: GraphInput, axis: int | None, equal_sizes: bool) -> 
     if one.kind != TENSOR:
         return Lost(0, Loss.UNKNOWN, f"input {quoted(one.name)}", "it is not a tensor", True)
     if one.shape is None:
-        reason = "the file does not say how many dimensions it has"
+        reason = "the file does not declare its number of dimensions"
         return Lost(0, Loss.UNKNOWN, f"input {quoted(one.name)}", reason, True)
     shape: list[Size] = []
     for at, size in enumerate(one.shape):

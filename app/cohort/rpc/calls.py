@@ -171,7 +171,7 @@ def unary_bytes(
         if message is None:
             raise InvalidInput("the call ended without a message")
         if context.has_more:
-            raise InvalidInput("the call takes one message, and has more than one")
+            raise InvalidInput("the call must have one message, but has more than one")
         data = await transfers.unpack(context, message, entered.hold, anyone=anyone)
         return await respond(data, entered)
 

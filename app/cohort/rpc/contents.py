@@ -75,7 +75,7 @@ def read_request(read: InferMessage) -> InferRequest:
         sent = [True] * len(sent)  # tensors in shared memory may have empty entries
     if raw and len(raw) != sum(sent):
         raise InvalidInput(
-            f"raw_input_contents has {len(raw)} entries and inputs has {sum(sent)}: "
+            f"raw_input_contents has {len(raw)} entries, but inputs has {sum(sent)}: "
             "there must be one for each input, or none at all"
         )
     raws = iter(raw)
@@ -124,7 +124,8 @@ def read_parameters(
 def _raw(position: int, content: BytesLike, *, has_contents: bool) -> BytesLike:
     if has_contents:
         raise InvalidInput(
-            f"inputs[{position}] has contents beside raw_input_contents: use one of them"
+            f"inputs[{position}] has contents, but the request has raw_input_contents: use only "
+            "one of them"
         )
     return content
 
@@ -197,7 +198,7 @@ def write_response(
             name=tensor.name, datatype=tensor.datatype, shape=array.shape
         )
         if tensor.shared is not None:
-            _say_shared(output, tensor.shared)
+            _add_shared(output, tensor.shared)
             tail += delimited(_OUTPUTS, output.SerializeToString())
             raw += [] if typed else delimited(_RAW_OUTPUTS)
             continue
@@ -215,7 +216,7 @@ def _write_short(message: ModelInferResponse, response: InferResponse, *, typed:
         array = tensor.array
         output = message.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=array.shape)
         if tensor.shared is not None:
-            _say_shared(output, tensor.shared)
+            _add_shared(output, tensor.shared)
             if not typed:
                 message.raw_output_contents.append(b"")  # as in Triton: keeps positions
             continue
@@ -228,7 +229,7 @@ def _write_short(message: ModelInferResponse, response: InferResponse, *, typed:
         getattr(output.contents, FIELDS[tensor.datatype]).extend(values)
 
 
-def _say_shared(
+def _add_shared(
     output: ModelInferResponse.InferOutputTensor, shared: Mapping[str, str | int]
 ) -> None:
     for name, value in shared.items():

@@ -42,7 +42,7 @@ class Arrival:
         if now < self._due:
             return None
         if self._anyone:
-            return InvalidInput(f"no message was there within {OPEN_SECONDS:g} s")
+            return InvalidInput(f"no message arrived within {OPEN_SECONDS:g} s")
         if received - self._mark < MIN_BYTES_PER_SECOND * WINDOW_SECONDS:
             return InvalidInput(BODY_TOO_SLOW)
         self._due, self._mark = now + WINDOW_SECONDS, received
@@ -109,6 +109,7 @@ class TaskCall(StreamContext):
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
         self._refusal: CohortError | None = None
+        self._has_read = False
         self._arrival: Arrival | None = None
         loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -163,6 +164,7 @@ class TaskCall(StreamContext):
             while True:
                 message = stream.take() if self._refusal is None else None
                 if message is not None:
+                    self._has_read = True
                     return message
                 if self._refusal is not None:
                     raise self._refusal
@@ -203,8 +205,10 @@ class TaskCall(StreamContext):
 
     @property
     def waits_for_caller(self) -> bool:
-        """Return True if the handler waits for a message."""
-        return self._reader is not None
+        """Return True if the handler waits for a message, or will once its task starts."""
+        stream = self.stream
+        whole = stream.has_more and not stream.partial
+        return self._reader is not None or not (self._has_read or stream.ended or whole)
 
     def arrived(self) -> None:
         """Wake the handler: a message is complete, or the caller has ended its stream."""
@@ -230,7 +234,7 @@ class TaskCall(StreamContext):
 
     # -- for the server
 
-    def look(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Refuse the call if the awaited message is late."""
         if self._reader is None:
             return

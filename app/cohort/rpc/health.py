@@ -49,11 +49,11 @@ class Health:
         trace = begin_call(context, self._transfers, "Watch")
         try:
             with self._transfers.enter_open():
-                await self._tell(context)
+                await self._send_status(context)
         except CohortError as error:
             await refuse(context, error, trace)
 
-    async def _tell(self, context: Context) -> None:
+    async def _send_status(self, context: Context) -> None:
         with self._transfers.memory.hold() as hold:
             message = await self._transfers.receive(context, due=True, anyone=True)
             if message is None:

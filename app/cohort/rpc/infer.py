@@ -67,7 +67,7 @@ class InferCalls:
         Raises any CohortError.
         """
         context, reply = call.context, AwaitedReply[Sequence[Part]]()
-        plane = self._plane.seen_by(call.models)
+        plane = self._plane.limited_to(call.models)
         exchange = Exchange(plane, request_context(context, call.caller), reply, call.hold)
         make = partial(MessageCall, limit=self._limit, streamed=streamed, regions=self._regions)
         late = False
@@ -133,7 +133,7 @@ class MessageCall:
         size = len(head) + sum(map(len, tail))
         if size > self._limit:
             raise TooLarge(
-                f"the response has {size} bytes, and this server sends {self._limit} at most: "
+                f"the response has {size} bytes, but this server sends at most {self._limit}: "
                 "request fewer rows or outputs"
             )
         if self._streamed:

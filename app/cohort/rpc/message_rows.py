@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from cohort.codec import LONGEST_ID, Asked, RowRequest, RunOutputs, Selection, Values, raw_parts
+from cohort.codec import MAX_ID, Asked, RowRequest, RunOutputs, Selection, Values, raw_parts
 from cohort.codec.binary import to_bytes
-from cohort.codec.labels import MOST_TOP
+from cohort.codec.labels import MAX_TOP
 from cohort.codec.templates import (
     UNASKED,
     Parts,
@@ -171,7 +171,7 @@ def _rows_of(body: bytes, message: ModelInferRequest, *, streamed: bool) -> RowR
     if tensor.parameters or datatype not in BY_NAME or len(shape) != 2:
         return None
     rows, width = shape
-    if rows < 1 or width < 1 or len(message.id) > LONGEST_ID:
+    if rows < 1 or width < 1 or len(message.id) > MAX_ID:
         return None
     raws = message.raw_input_contents
     contents = tensor.contents.ListFields() if tensor.HasField("contents") else ()
@@ -204,4 +204,4 @@ def _only_top(message: ModelInferRequest) -> int:
     if len(message.parameters) > 1 or "top" not in message.parameters:
         return 0
     top = message.parameters["top"].int64_param
-    return top if 0 < top <= MOST_TOP else 0
+    return top if 0 < top <= MAX_TOP else 0

@@ -55,7 +55,7 @@ class MetadataCalls:
     async def model_ready(self, request: ModelReadyRequest, call: RpcCall) -> ModelReadyResponse:
         """Report an unknown model as not ready: Triton's clients check before they load one."""
         try:
-            self._plane.seen_by(call.models).ready(request.name, request.version or None)
+            self._plane.limited_to(call.models).ready(request.name, request.version or None)
         except (NotFound, NotReady):
             return ModelReadyResponse(ready=False)
         return ModelReadyResponse(ready=True)
@@ -66,20 +66,20 @@ class MetadataCalls:
 
     async def model(self, request: ModelMetadataRequest, call: RpcCall) -> ModelMetadataResponse:
         """Return a model's versions, inputs and outputs."""
-        seen = self._plane.seen_by(call.models)
+        reader = self._plane.limited_to(call.models)
 
         def make() -> ModelMetadataResponse:
-            found = model_metadata(seen, request.name, request.version or None)
+            found = model_metadata(reader, request.name, request.version or None)
             return ModelMetadataResponse(**found)
 
         return await asyncio.to_thread(make)  # it may have thousands of inputs
 
     async def config(self, request: ModelConfigRequest, call: RpcCall) -> ModelConfigResponse:
         """Return a model's config in Triton's message."""
-        seen = self._plane.seen_by(call.models)
+        reader = self._plane.limited_to(call.models)
 
         def make() -> ModelConfigResponse:
-            config = model_config(seen, request.name, request.version or None)
+            config = model_config(reader, request.name, request.version or None)
             # Our message has no fields for Triton's features that Cohort lacks; they are empty.
             message = ParseDict(config, ModelConfig(), ignore_unknown_fields=True)
             return ModelConfigResponse(config=message)
@@ -90,10 +90,10 @@ class MetadataCalls:
         self, request: RepositoryIndexRequest, call: RpcCall
     ) -> RepositoryIndexResponse:
         """Return every version of every model with its state, or only the READY ones."""
-        seen = self._plane.seen_by(call.models)
+        reader = self._plane.limited_to(call.models)
 
         def make() -> RepositoryIndexResponse:
-            index = repository_index(seen, only_ready=request.ready)
+            index = repository_index(reader, only_ready=request.ready)
             return RepositoryIndexResponse(
                 models=[RepositoryIndexResponse.ModelIndex(**one) for one in index]
             )
@@ -104,10 +104,10 @@ class MetadataCalls:
         self, request: ModelStatisticsRequest, call: RpcCall
     ) -> ModelStatisticsResponse:
         """Return the statistics of a version, of a model, or of all models."""
-        seen = self._plane.seen_by(call.models)
+        reader = self._plane.limited_to(call.models)
 
         def make() -> ModelStatisticsResponse:
-            statistics = model_statistics(seen, request.name or None, request.version or None)
+            statistics = model_statistics(reader, request.name or None, request.version or None)
             return ModelStatisticsResponse(
                 model_stats=[ModelStatistics(**one) for one in statistics]
             )

@@ -50,7 +50,7 @@ _INFER_PATH, _STREAM_PATH = f"/{SERVICE}/ModelInfer", f"/{SERVICE}/ModelStreamIn
 OPEN_CALLS_SHARE = 16
 """The share of calls that need no key: one in this number; the rest is for callers with a key."""
 
-LOOK_SECONDS = 1.0
+TICK_SECONDS = 1.0
 """Interval between checks for idle, slow or late connections and calls."""
 
 END_SECONDS = 0.2
@@ -159,7 +159,7 @@ class RpcServer:
         self._several = several
         self._stopping = False
         self._servers: list[asyncio.Server] = []
-        self._looking: asyncio.TimerHandle | None = None
+        self._ticking: asyncio.TimerHandle | None = None
         self._make: Callable[[], asyncio.Protocol] = partial(Http2Connection, self._limits)
 
     async def start(self, hosts: str, port: int, secure: Secure | None = None) -> int:
@@ -181,7 +181,7 @@ class RpcServer:
         """Begin to serve the connections given to `take`, with TLS if `secure` is given."""
         if secure is not None:
             self._make = partial(secure, self._make)
-        self._looking = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+        self._ticking = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
 
     async def take(self, connection: socket.socket) -> None:
         """Serve an accepted connection."""
@@ -198,7 +198,7 @@ class RpcServer:
         for call in self._open_calls():
             call.close()
         self._health.close()
-        if self._looking is None:
+        if self._ticking is None:
             return
         for server in self._servers:
             server.close()
@@ -210,7 +210,7 @@ class RpcServer:
         await self._wait_until_over(END_SECONDS)
         for connection in list(self._connections):
             connection.transport.abort()
-        self._looking.cancel()
+        self._ticking.cancel()
 
     async def _wait_until_over(self, seconds: float) -> None:
         with suppress(TimeoutError):
@@ -233,15 +233,15 @@ class RpcServer:
         if not self._connections:
             self._over.set()
 
-    def _look(self) -> None:
+    def _tick(self) -> None:
         loop = asyncio.get_running_loop()
-        self._looking = loop.call_later(LOOK_SECONDS, self._look)
-        self._limits.useless.look()
+        self._ticking = loop.call_later(TICK_SECONDS, self._tick)
+        self._limits.useless.tick()
         for connection in list(self._connections):
-            connection.look(loop.time())
+            connection.tick(loop.time())
         now = monotonic()
         for call in self._open_calls():
-            call.look(now)
+            call.tick(now)
 
     def _open_calls(self) -> list[ServedStream]:
         return [

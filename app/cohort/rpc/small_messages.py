@@ -11,7 +11,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from cohort.auth.authority import Caller
-from cohort.codec import LONGEST_BODY
+from cohort.codec import MAX_ROWS_BODY_BYTES
 from cohort.errors import CohortError, DeadlineExceeded
 from cohort.http2 import Stream
 from cohort.http2.heads import OK_TRAILERS, trailers
@@ -61,7 +61,7 @@ class SmallMessages:
                 message.fail(error)
                 return
             message.enter(caller, counted=counted)
-            plane = plane.seen_by(caller.models)
+            plane = plane.limited_to(caller.models)
             intake = intake._replace(priority=caller.priority)
         plane.coalescer.add(message, intake, body)
 
@@ -169,7 +169,7 @@ class SmallCall(StreamContext, SmallMessage):
         """Process the complete message, or the end of the caller's stream."""
         if self.response_complete:
             return
-        body = self.stream.take_small(LONGEST_BODY)
+        body = self.stream.take_small(MAX_ROWS_BODY_BYTES)
         remaining = self.time_remaining()
         if body is None:
             self._hand_over().arrived()
@@ -197,7 +197,7 @@ class SmallCall(StreamContext, SmallMessage):
 
     # -- for the server
 
-    def look(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Hand over the call if its message is late; fail it if its deadline has passed."""
         if not self.stream.ended:
             if now - self._since > ARRIVAL_SECONDS:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
 
-from cohort.codec import LONGEST_BODY
+from cohort.codec import MAX_ROWS_BODY_BYTES
 from cohort.connections.memory import SMALL_BYTES, MemoryHold
 from cohort.errors import CohortError, DeadlineExceeded, InvalidInput, NotReady
 from cohort.http2 import SentMessage, Stream
@@ -128,7 +128,7 @@ class InferStream(StreamContext):
 
     # -- for the server
 
-    def look(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Refuse the call if a partly received message is late."""
         if len(self._pending) >= IN_FLIGHT or not self.stream.partial:
             self._arrival = None
@@ -209,7 +209,7 @@ class StreamRequest(SmallMessage):
     def begin(self, message: SentMessage) -> None:
         """Start answering the request."""
         data, compressed = message
-        if compressed or len(data) > LONGEST_BODY:
+        if compressed or len(data) > MAX_ROWS_BODY_BYTES:
             self._serve(message)
         else:
             self._data = bytes(data)

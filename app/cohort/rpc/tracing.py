@@ -63,7 +63,7 @@ class Trace:
         return Trace(self._method, self._peer, self.request_id, self._access_log)
 
     def end_shared(self, group: Group, size: int) -> None:
-        """Log that a batch answered it, with a response of `size` bytes."""
+        """Log that a batch answered the call, with a response of `size` bytes."""
         served = group.served
         self.lease = SharedRun(served.model, served.version, group.variant)
         self.end(StatusCode.OK, size)

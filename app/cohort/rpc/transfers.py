@@ -150,9 +150,11 @@ class Transfers:
             return data
         coding = context.encoding
         if coding == "identity":
-            raise InvalidInput("the message says that it is compressed, and the call does not")
+            raise InvalidInput(
+                "the message is marked as compressed, but the call has no grpc-encoding"
+            )
         if coding not in ("gzip", "deflate"):
-            raise UnsupportedMedia(f"this server takes gzip and deflate, not {quoted(coding)}")
+            raise UnsupportedMedia(f"this server accepts gzip and deflate, not {quoted(coding)}")
         try:
             return await decompress(coding, data, self.most(anyone), hold.add)
         except TooLarge as error:
@@ -166,5 +168,5 @@ class Transfers:
 def message_too_large(size: int, most: int) -> MessageTooLarge:
     """Return the error for a message of `size` bytes, above the limit `most`."""
     if most == OPEN_BYTES:
-        return MessageTooLarge(f"a message of this call may have {OPEN_BYTES} bytes")
-    return MessageTooLarge(f"the message has {size} bytes, and this server takes {most} at most")
+        return MessageTooLarge(f"a message of this call must have at most {OPEN_BYTES} bytes")
+    return MessageTooLarge(f"the message has {size} bytes, but this server accepts at most {most}")

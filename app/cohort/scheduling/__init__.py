@@ -31,22 +31,22 @@ from cohort.scheduling.choice import (
     next_run,
     seconds_to_express,
 )
+from cohort.scheduling.faults import FAULTS, Fault
 from cohort.scheduling.ports import RunQueue
 from cohort.scheduling.scheduler import INLINE_SECONDS, MAX_READING_SECONDS, Scheduler
-from cohort.scheduling.troubles import TROUBLES, Trouble
 
 __all__ = [
     "EXPRESS_RATIO",
+    "FAULTS",
     "INLINE_SECONDS",
     "MAX_READING_SECONDS",
     "OVERSTAY_SECONDS",
-    "TROUBLES",
     "Choice",
+    "Fault",
     "QueueHead",
     "RunQueue",
     "Scheduler",
     "Slots",
-    "Trouble",
     "next_run",
     "seconds_to_express",
 ]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 
 from cohort.scheduling.choice import EXPRESS_RATIO, OVERSTAY_SECONDS, Slots
+from cohort.scheduling.faults import Fault
 from cohort.scheduling.ports import Run
-from cohort.scheduling.troubles import Trouble
 from cohort.session import lower_priority
 
 
@@ -70,32 +70,32 @@ class Device:
     def end(self, batch: Run) -> None:
         """Free the slot of a batch that was executed."""
         del self.running[batch]
-        if batch in self._overtaking:  # settle the difference from the expected time
+        if batch in self._overtaking:  # add the difference from the expected time
             self._credit += self._overtaking.pop(batch) - sum([ran.seconds for ran in batch.runs])
         if batch.device_lost:
             self.lost = batch.device_lost
         elif self.lost and batch.first_success is not None:
             self.lost = ""
 
-    def troubles(
+    def faults(
         self, now: float, *, patience: float, names: Callable[[Run], str]
-    ) -> Iterator[Trouble]:
+    ) -> Iterator[Fault]:
         """Yield the faults at `now`, in seconds on the monotonic clock.
 
         patience: Seconds that an unwanted run may continue after it was asked to stop.
         names: Returns the model of a batch.
         """
         if self.lost:
-            yield Trouble("device_lost", f"{self.name} failed: {self.lost}", lasting=True)
+            yield Fault("device_lost", f"{self.name} failed: {self.lost}", lasting=True)
         if not (self.ordinary.start() and self.express.start()):
-            yield Trouble("thread_missing", f"the system has no thread for runs on {self.name}")
+            yield Fault("thread_missing", f"the system has no thread for runs on {self.name}")
         stuck = [one for one in self.running if one.unwanted and now - one.unwanted > patience]
         # A stuck run is its model's fault; if all slots are taken, the device is blocked.
         lasting = sum(not self.running[one] for one in stuck) >= self.slots
         for batch in stuck:
             seconds = now - batch.unwanted
             text = f"a run on {self.name} has not stopped, {seconds:.0f} s after its last caller"
-            yield Trouble("run_stuck", text, names(batch), lasting)
+            yield Fault("run_stuck", text, names(batch), lasting)
 
     def close(self) -> None:
         self.ordinary.close()

@@ -17,8 +17,8 @@ from cohort.scheduling.choice import (
     seconds_to_express,
 )
 from cohort.scheduling.devices import Device
+from cohort.scheduling.faults import Fault
 from cohort.scheduling.ports import Decision, Run, RunQueue
-from cohort.scheduling.troubles import Trouble
 
 INLINE_SECONDS = 0.0002
 """Runs that are expected to take at most this long execute on the event loop.
@@ -75,16 +75,16 @@ class Scheduler:
         if not self._dispatch_scheduled:
             self._schedule_dispatch()
 
-    def troubles(self, patience: float) -> list[Trouble]:
+    def faults(self, patience: float) -> list[Fault]:
         """Return the faults of the devices and their threads.
 
         patience: Seconds that an unwanted run may continue after it was asked to stop.
         """
         now = monotonic()
         return [
-            trouble
+            fault
             for device in self._devices.values()
-            for trouble in device.troubles(
+            for fault in device.faults(
                 now, patience=patience, names=lambda batch: self._in_flight[batch][0].name
             )
         ]

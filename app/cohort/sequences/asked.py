@@ -12,7 +12,7 @@ from typing import NamedTuple
 from cohort.codec.json_tensors import shown
 from cohort.errors import InvalidInput, quoted
 
-LONGEST_ID = 256
+MAX_ID = 256
 
 EXACT_TO = 2.0**53
 """Integers below this bound are exact as floats; larger ids could collide with other ids."""
@@ -42,18 +42,18 @@ def read_sequence(parameters: Mapping[str, object], header: str = "") -> AskedSe
     text = header if given is None or given in (0, "") else _text(given)
     if not text:
         raise InvalidInput(
-            "this model has state: send the parameters sequence_id, a number or a string, with "
-            "sequence_start: true in the first request of a sequence and sequence_end: true in the "
-            "last"
+            "this model has state: send the parameter sequence_id, a number or a string. Add "
+            "sequence_start: true to the first request of a sequence, and sequence_end: true to "
+            "the last"
         )
     if header and header != text:
         raise InvalidInput(
-            f"sequence_id is {quoted(text)}, and the header x-sequence-id {quoted(header)}: send "
-            "one of them, or the same in both"
+            f"sequence_id is {quoted(text)}, but the header x-sequence-id is {quoted(header)}: "
+            "send one of them, or the same in both"
         )
-    if len(text) > LONGEST_ID:
+    if len(text) > MAX_ID:
         raise InvalidInput(
-            f"sequence_id may have {LONGEST_ID} characters, and has {len(text)}: {quoted(text)}"
+            f"sequence_id must have at most {MAX_ID} characters, got {len(text)}: {quoted(text)}"
         )
     return AskedSequence(
         text, _flag(parameters, "sequence_start"), _flag(parameters, "sequence_end")

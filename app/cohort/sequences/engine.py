@@ -133,11 +133,11 @@ class SequencedEngine:
 
     def describe(self) -> EngineDescription:
         """Describe the current engine and its state tensors."""
-        told = self._engine.describe()
+        description = self._engine.describe()
         names = ", ".join(tensor.spec.name for tensor in self._plan.tensors)
         sentence = f"remembered between the requests of a sequence (sequence_id): {names}"
-        processing = {**told.processing, "state": sentence}
-        return replace(told, processing=processing, by_sequence=True)
+        processing = {**description.processing, "state": sentence}
+        return replace(description, processing=processing, by_sequence=True)
 
     def assigned_nodes(self) -> Iterable[AssignedNode]:
         """Return the nodes of the model, each with the provider that runs it."""
@@ -168,7 +168,7 @@ class NoSequence:
         priority: int = 0,
     ) -> NoReturn:
         """Raise NotReady, because a copy's answer is not evidence for or against a version."""
-        raise NotReady("a copy of a request is of no sequence, and this model has state")
+        raise NotReady("a copied request has no sequence, but this model has state")
 
     def close(self) -> None:
         """See `RequestQueue`."""

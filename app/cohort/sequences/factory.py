@@ -45,8 +45,8 @@ class SequencedEngines(FactoryAround):
         if self._workers > 1:
             raise LoadFailed(
                 f"{where}: state: a sequence lives in one process, and this server has "
-                f"{self._workers} (COHORT_WORKERS): set 1; for more, start replicas behind a "
-                "balancer that goes by the header x-sequence-id"
+                f"{self._workers}: set COHORT_WORKERS=1. For more, start replicas behind a "
+                "balancer that routes by the header x-sequence-id"
             )
         opened = self._engines.open(source, token)
         try:

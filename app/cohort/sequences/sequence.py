@@ -23,7 +23,7 @@ from cohort.sequences.asked import AskedSequence
 from cohort.sequences.state import StatePlan
 from cohort.tensors import Arrays
 
-MOST_WAITING = 64
+MAX_WAITING = 64
 """Maximum number of waiting requests of one sequence."""
 
 
@@ -93,9 +93,9 @@ class Sequence:
                 self._rest()
                 raise
             return
-        if len(self._waiting) >= MOST_WAITING:
+        if len(self._waiting) >= MAX_WAITING:
             raise Overloaded(
-                f"{MOST_WAITING} requests of sequence {quoted(self.key[1])} wait for the ones "
+                f"{MAX_WAITING} requests of sequence {quoted(self.key[1])} wait for the ones "
                 "before them"
             )
         self._waiting.append(request)
@@ -113,7 +113,9 @@ class Sequence:
                 f"sequence {quoted(self.key[1])} did not start: its first request failed"
             )
         elif problem := owner.plan.fits(state, inputs):
-            raise InvalidInput(f"sequence {quoted(self.key[1])} goes on as it began: {problem}")
+            raise InvalidInput(
+                f"sequence {quoted(self.key[1])} must continue as it began: {problem}"
+            )
         self._running = request
         try:
             request.submit(owner.queue, {**inputs, **state})

@@ -54,8 +54,8 @@ class StatePlan:
             shape = self._shape(spec, inputs)
             if prod(shape) * spec.dtype.itemsize > most:
                 raise TooLarge(
-                    f"the state of this sequence takes {prod(shape) * spec.dtype.itemsize} bytes, "
-                    f"and all sequences may take {most}"
+                    f"the state of this sequence needs {prod(shape) * spec.dtype.itemsize} bytes, "
+                    f"but all sequences together may use {most}"
                 )
             state[spec.name] = np.full(shape, tensor.initial, spec.dtype)
         return state
@@ -153,11 +153,11 @@ def make_state_plan(
         tensors.append(StateTensor(spec, places[output], initial.get(name, 0.0)))
     for name in initial:
         if name not in state:
-            raise LoadFailed(f"sequences.initial.{name}: it is not an input of state")
+            raise LoadFailed(f"sequences.initial.{name}: it is not a state input")
     hidden = {tensor.place for tensor in tensors}
     shown = [place for place in range(len(signature.outputs)) if place not in hidden]
     if not shown:
-        raise LoadFailed("state: all outputs are state: no answer is left for callers")
+        raise LoadFailed("state: all outputs are state, so callers would get no output")
     left = [spec for spec in signature.inputs if spec.name not in state]
     return StatePlan(tensors, left, [signature.outputs[place] for place in shown], shown)
 

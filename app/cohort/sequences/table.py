@@ -17,7 +17,7 @@ from cohort.sequences.state import StatePlan
 Key = tuple[str, str]
 """The name of a client, and the id of a sequence."""
 
-MOST_LOST = 4096
+MAX_LOST = 4096
 """Maximum number of remembered sequences of unloaded versions; their requests get SequenceEnded."""
 
 
@@ -39,7 +39,7 @@ class OtherVersions:
             del self._tables[table.model]
         for key in table.sequences:
             self._lost[table.model, key] = table.version
-            if len(self._lost) > MOST_LOST:
+            if len(self._lost) > MAX_LOST:
                 self._lost.popitem(last=False)
 
     def begin(self, table: SequenceTable, key: Key) -> None:
@@ -127,7 +127,7 @@ class SequenceTable:
             now = "it was loaded again" if version == self.version else f"{self.version} answers"
             return SequenceEnded(
                 f"sequence {name} ended because the version changed: it began with version "
-                f"{version} of the model, and now {now}; begin it anew with sequence_start: true"
+                f"{version} of the model, and now {now}; start it again with sequence_start: true"
             )
         return InvalidInput(
             f"sequence {name} has not started: send sequence_start: true in its first request. It "
@@ -176,9 +176,9 @@ class SequenceTable:
                 self._counts.idle += 1
 
     def _set_timer(self, seconds: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._expire)
 
-    def _look(self) -> None:
+    def _expire(self) -> None:
         self._timer = None
         self.forget_idle()
         if self.sequences:

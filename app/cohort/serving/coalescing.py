@@ -113,7 +113,7 @@ class Coalescer:
         asked_for: Asked = ""  # `target` belongs to it; no model has this name
         for request, (reader, by_path, priority), body in waiting:
             if request.response_complete:
-                continue  # its caller left in the same iteration
+                continue  # its client disconnected in the same iteration
             if by_path is not None:
                 if by_path != asked_for:
                     asked_for = by_path
@@ -270,7 +270,7 @@ class Coalescer:
                 return
             gone = [place for place, one in enumerate(members) if one[0].response_complete]
             if gone:
-                cancelled = Cancelled("the caller left")
+                cancelled = Cancelled("the client disconnected or cancelled")
                 self._count(group, len(gone), seconds, cancelled)
             if answered := len(members) - len(gone):
                 self._observer.ended(group.served, group.variant, None, seconds, answered)

@@ -33,7 +33,7 @@ class QueuedRun:
         self._left: list[Callable[[], None]] = []
 
     def leave(self, then: Callable[[], None]) -> None:
-        """Remove a member after its caller left. `then` is called at the end of the run.
+        """Remove a member after its client disconnected. `then` is called at the end of the run.
 
         The run is cancelled once no member waits for it.
         """
@@ -67,7 +67,7 @@ class SmallRequest(Protocol):
 
     @property
     def response_complete(self) -> bool:
-        """True if it needs no response because it was answered or its caller left."""
+        """True if it needs no response because it was answered or its client disconnected."""
 
     @property
     def context(self) -> RequestContext:

@@ -140,11 +140,11 @@ class Lease:
     def check_time(self, timeout: float | None = None) -> None:
         """Raise DeadlineExceeded if the time limit that `submit` would apply has passed.
 
-        Raises Cancelled if its caller left. May be called on any thread.
+        Raises Cancelled if its client disconnected. May be called on any thread.
         """
         engine = self._engine
         if engine is None:
-            raise Cancelled("the caller left")
+            raise Cancelled("the client disconnected or cancelled")
         limit = _smaller(timeout, engine.timeout)
         if monotonic() >= self._started + limit:
             raise DeadlineExceeded(limit)
@@ -198,7 +198,7 @@ class Lease:
         return None if self._ticket is None else self._ticket.times
 
     def leave(self) -> None:
-        """Cancel the request: its caller left. The run stops if no other request waits for it."""
+        """Cancel the request of a lost client. The run stops if no other request waits for it."""
         if self._ticket is not None:
             self._ticket.cancel()
 

@@ -22,7 +22,7 @@ from cohort.errors import (
     quoted,
 )
 from cohort.metrics import Metrics
-from cohort.registry import Catalog, Readable, SeenRegistry, seconds_until_ready, why_not_ready
+from cohort.registry import Catalog, FilteredRegistry, Readable, seconds_until_ready, why_not_ready
 from cohort.rollouts import LiveRollout, Rollouts
 from cohort.serving.coalescing import Coalescer
 from cohort.serving.lease import GroupLease, Lease
@@ -92,7 +92,7 @@ class DataPlane:
         """Accept no more requests; those in progress finish."""
         self._limit.closed = True
 
-    def seen_by(self, models: frozenset[str] | None) -> DataPlane:
+    def limited_to(self, models: frozenset[str] | None) -> DataPlane:
         """Return a view of this plane for callers with access to `models`; None: all models.
 
         For these callers, other models do not exist. Their requests count towards the same limits,
@@ -105,7 +105,7 @@ class DataPlane:
             if len(self._views) >= MAX_VIEWS:
                 self._views.clear()
             view = self._views[models] = DataPlane(
-                SeenRegistry(self._registry, models),
+                FilteredRegistry(self._registry, models),
                 self._metrics,
                 self._rollouts,
                 default_model=self._default_model if self._default_model in models else None,
@@ -177,7 +177,7 @@ class DataPlane:
             try:
                 await self._load_over(error.model, since, seconds, priority)
             except CancelledError:
-                self.refused(error.model, Cancelled("the caller left"))
+                self.refused(error.model, Cancelled("the client disconnected or cancelled"))
                 raise
             except CohortError as refusal:
                 self.refused(error.model, refusal)
@@ -223,7 +223,7 @@ class DataPlane:
         self._limit.reading += 1
 
     def end_reading(self) -> None:
-        """End the count of `begin_reading`: the body was read, or the caller left."""
+        """End the count of `begin_reading`: the body was read, or the client disconnected."""
         self._limit.reading -= 1
 
     def _check_open(self) -> None:

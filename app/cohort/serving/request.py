@@ -148,14 +148,14 @@ class Exchange(WorkElsewhere, Generic[A]):
     def leave(self, error: CohortError | None = None) -> None:
         """Stop all work that can be stopped, and send no answer. After the end this does nothing.
 
-        error: The cause; default None: the caller left.
+        error: The cause; default None: the client disconnected.
         """
         if self.left:
             return
         self._stop_work()
         if self.lease is not None:
             self.lease.leave()
-            self.lease.close(error or Cancelled("the caller left"), self.hold)
+            self.lease.close(error or Cancelled("the client disconnected or cancelled"), self.hold)
 
     def fail(self, error: Exception) -> None:
         """End the request with an error."""

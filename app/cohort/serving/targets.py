@@ -145,7 +145,7 @@ class RolloutTarget(Target):
             live.copy_rows(int(served.version), arrays, served.outputs, outputs, counts)
         callers = [caller for _, _, caller in members]
         if gone:
-            left = Cancelled("the caller left")
+            left = Cancelled("the client disconnected or cancelled")
             self._count(group, members, gone, array, outputs, left, seconds, now)
             callers = [caller for place, caller in enumerate(callers) if place not in gone]
         self._live.count_answers(group.variant, callers, seconds=seconds, now=now)

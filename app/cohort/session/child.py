@@ -11,7 +11,7 @@ from cohort.session.opening import Opener, SessionOptions
 from cohort.session.providers import Provider
 from cohort.session.rules import ModelRules
 from cohort.session.running import Session
-from cohort.system.array_file import MOST_BYTES, ArrayFile
+from cohort.system.array_file import MAX_BYTES, ArrayFile
 
 
 class _Child:
@@ -57,7 +57,7 @@ def load(
 def run(places: list[list[Any]]) -> list[Any]:
     """Run the model, and return the places of its outputs."""
     session = _Child.session
-    outputs = session.run(_Child.incoming.read(places, MOST_BYTES))
+    outputs = session.run(_Child.incoming.read(places, MAX_BYTES))
     named = {
         spec.name: array
         for spec, array in zip(session.outputs, outputs, strict=True)

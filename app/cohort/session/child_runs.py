@@ -12,14 +12,14 @@ from cohort.errors import (
     InvalidInput,
     RunRefused,
 )
-from cohort.system.array_file import MOST_BYTES
+from cohort.system.array_file import MAX_BYTES
 from cohort.system.array_process import ArrayProcess
 from cohort.system.jobs import JobRaised, JobTimedOut, bare_environment
 from cohort.tensors import Array
 
 CHILD = "cohort.session.child"
 
-LONGEST_WAIT = 5.0
+MAX_WAIT = 5.0
 """Maximum seconds between two starts of a process: requests crash it, not a fault at its start."""
 
 
@@ -45,8 +45,8 @@ class ChildRuns:
             arguments=opening,
             environment=bare_environment(),
             memory=memory,
-            most_bytes=MOST_BYTES,  # the sender limits the outputs of a run
-            longest_wait=LONGEST_WAIT,
+            most_bytes=MAX_BYTES,  # the sender limits the outputs of a run
+            longest_wait=MAX_WAIT,
         )
 
     def run(self, names: Sequence[str], feeds: Mapping[str, Array], options: Any) -> list[Array]:

@@ -110,10 +110,10 @@ def sentence(text: str) -> str:
 def outside_file(weight: str, offset: int, size: int) -> str:
     """Return the error for a weight whose offset is outside its external data of `size` bytes."""
     if offset < 0:
-        return f"{weight!r} is to be at {offset} of its external data: export the model again"
+        return f"{weight!r} has the offset {offset} in its external data: export the model again"
     return (
-        f"its external data ends after {size} bytes, and {weight!r} is to be at {offset}: copy it "
-        "whole (`git lfs pull`, if it is a Git LFS pointer)"
+        f"its external data ends after {size} bytes, but {weight!r} has the offset {offset}: copy "
+        "the whole file (`git lfs pull`, if it is a Git LFS pointer)"
     )
 
 
@@ -124,7 +124,7 @@ def _too_new(text: str) -> str:
         onnx = NEWEST_ONNX_BY_IR.get(int(latest))
         older = f"save it with onnx {onnx} or older, or " if onnx else ""
         return (
-            f"it has IR version {version}; ONNX Runtime {ORT_VERSION} takes up to {latest}: {older}"
+            f"it has IR version {version}; ONNX Runtime {ORT_VERSION} reads up to {latest}: {older}"
             f"set model.ir_version = {latest} before onnx.save"
         )
     if opset := _OPSET.search(text):
@@ -132,7 +132,7 @@ def _too_new(text: str) -> str:
         onnx = NEWEST_ONNX_BY_OPSET.get(int(latest)) if domain == "ai.onnx" else None
         older = f", or with onnx {onnx} or older" if onnx else ""
         return (
-            f"it uses opset {version} of {domain}; ONNX Runtime {ORT_VERSION} takes up to {latest}"
+            f"it uses opset {version} of {domain}; ONNX Runtime {ORT_VERSION} reads up to {latest}"
             ": export it for that (opset_version of torch.onnx.export, target_opset of skl2onnx "
             f"and onnxmltools){older}"
         )
@@ -153,9 +153,9 @@ def _unknown_operator(text: str) -> str:
         return f"a node is of the domain {found[1]!r}, for which the model names no opset"
     elif found := _NO_KERNEL.search(text):
         return (
-            f"ONNX Runtime {ORT_VERSION} has no implementation of the operator {found[1]} (opset "
-            f"{found[2]}) here for the datatypes that the model gives it: export it with others, "
-            "such as float32, or for another opset"
+            f"ONNX Runtime {ORT_VERSION} does not implement the operator {found[1]} (opset "
+            f"{found[2]}) for the model's datatypes. Export the model with other datatypes, such "
+            "as float32, or for another opset"
         )
     else:
         return ""
@@ -163,12 +163,12 @@ def _unknown_operator(text: str) -> str:
     if domain in _OWN_DOMAINS:
         in_opset = f" in opset {opset}" if opset else ""
         return (
-            f"its operator {operator} is none of {domain}'s{in_opset} that ONNX Runtime "
-            f"{ORT_VERSION} knows: is its name right? Else export it for another opset"
+            f"ONNX Runtime {ORT_VERSION} does not know its operator {operator} of "
+            f"{domain}{in_opset}: check its name, or export the model for another opset"
         )
     return (
-        f"its operator {operator} of the domain {domain} is not ONNX Runtime's own: name the "
-        "library that has it in config.yaml, session.custom_op_libraries, and its folder in "
+        f"its operator {operator} of the domain {domain} is not part of ONNX Runtime. Add the "
+        "operator's library to session.custom_op_libraries in config.yaml, and its folder to "
         "COHORT_CUSTOM_OPS"
     )
 

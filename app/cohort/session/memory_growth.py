@@ -47,16 +47,16 @@ class MemoryGrowth:
         """Measure the operation inside. Any thread may use it."""
         growth = Growth()
         with self._lock:
-            self._look()
+            self._sample()
             self._open.append(growth)
         try:
             yield growth
         finally:
             with self._lock:
-                self._look()
+                self._sample()
                 self._open.remove(growth)
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         now = self._resident()
         for one in self._open:
             one.add((now - self._last) / len(self._open))

@@ -219,7 +219,7 @@ class ModelFiles:
 
     def _read(self) -> ModelFile:
         path, rules = self.path, self.rules
-        with _told(path):
+        with _load_errors(path):
             check_model_file(path)
             rules.check_size([path])
             model = read_model(path, rules.max_nodes)
@@ -245,9 +245,9 @@ class ModelFiles:
             size = sum((folder / name).stat().st_size for name in names)
             if size * COPIES_IN_MEMORY > most:
                 raise LoadFailed(
-                    f"its external data of {size >> 20:,} MiB can neither be copied to "
-                    f"COHORT_CACHE ({reason}) nor be read into memory, where it takes "
-                    f"{COPIES_IN_MEMORY} times that of {most >> 20:,} MiB"
+                    f"its external data of {size >> 20:,} MiB cannot be copied to COHORT_CACHE "
+                    f"({reason}). Reading it into memory needs {COPIES_IN_MEMORY} times its "
+                    f"size, but {most >> 20:,} MiB are available"
                 ) from full
             log.warning(
                 "external data is read into memory, since it cannot be copied to COHORT_CACHE",
@@ -266,7 +266,7 @@ def find_external(path: Path) -> list[str]:
 
     Raises LoadFailed if a file is missing, or its path would not be allowed for the copy.
     """
-    with _told(path):
+    with _load_errors(path):
         check_model_file(path)
         external = sorted(read_model(path, sys.maxsize).external)
         for location in external:
@@ -277,7 +277,7 @@ def find_external(path: Path) -> list[str]:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _load_errors(path: Path) -> Iterator[None]:
     """Convert errors of reading the model's file to LoadFailed, with a description of the fault."""
     try:
         yield

@@ -39,7 +39,7 @@ EXTERNAL_DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 """ONNX Runtime's key for the folder of external weights, for a model passed as bytes."""
 
 COPIES = 3
-"""Copies of a model that another process may have in memory, plus a quarter of all memory."""
+"""Copies of the model in a child's memory limit, in addition to a quarter of free memory."""
 
 SPIN_MICROSECONDS = "50"
 """Longer than the time between two nodes, shorter than the time between two requests."""
@@ -133,8 +133,8 @@ class Opener(ModelFiles):
             raise LoadFailed("the provider chain is empty")
         if policy != "prefer" and self._default is not None and not self._default.asked:
             raise LoadFailed(
-                f"provider_policy {policy} needs providers beside it, such as [cuda, cpu], or "
-                "COHORT_PROVIDERS: nothing says which one is required"
+                f"provider_policy {policy} needs a list of required providers: set providers, such "
+                "as [cuda, cpu], or COHORT_PROVIDERS"
             )
         model = self.read()
         runtime = _Runtime(self, external=bool(model.external), exclusive_threads=exclusive_threads)
@@ -245,11 +245,11 @@ def _shortfall(raw: Any, link: Provider, nodes: dict[str, int], policy: Provider
     if link.ort_name not in raw.get_providers():
         return "the runtime put the model on another provider and gave no reason"
     if nodes and not nodes.get(link.name):
-        return "it took none of the model's nodes"
+        return "it runs no node of the model"
     others = {name: count for name, count in nodes.items() if name != link.name}
     if policy == "require_all" and others:
         left = ", ".join(f"{count} on {name}" for name, count in others.items())
-        return f"it takes {nodes[link.name]} of {sum(nodes.values())} nodes ({left})"
+        return f"it runs {nodes[link.name]} of {sum(nodes.values())} nodes ({left})"
     return ""
 
 

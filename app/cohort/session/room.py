@@ -33,7 +33,7 @@ class Room:
     """
 
     def __init__(self, free: Callable[[], tuple[int, int]]) -> None:
-        self._look = free
+        self._read_free = free
         self._free, self._limit, self._looked = 0, 0, -math.inf
         self._granted = 0  # since the last look, and before it to models still being opened
         self._taken = 0
@@ -51,10 +51,10 @@ class Room:
             while needed > self._left(needed):
                 if not self._taken:
                     raise LoadFailed(
-                        f"it takes about {_mebibytes(needed)} to open, and "
-                        f"{_mebibytes(self._free)} of {_mebibytes(self._limit)} are free (a "
-                        "version that it replaces keeps its memory until then): give the process "
-                        "more, or unload another model",
+                        f"opening it needs about {_mebibytes(needed)}, but only "
+                        f"{_mebibytes(self._free)} of {_mebibytes(self._limit)} are free: give the "
+                        "process more, or unload another model. The replaced version keeps its "
+                        "memory until this one is open",
                         transient=needed <= self._limit,
                     )
                 self._changed.wait(RECHECK_SECONDS)
@@ -80,7 +80,7 @@ class Room:
         """
         now = time.monotonic()
         if now - self._looked > FRESH_SECONDS or needed > self._free - self._granted:
-            self._free, self._limit = self._look()
+            self._free, self._limit = self._read_free()
             self._looked, self._granted = now, self._taken
         return self._free - self._granted
 

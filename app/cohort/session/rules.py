@@ -127,8 +127,8 @@ def missing_external(model: Path, location: str) -> LoadFailed:
     if (model.parent / f"{location}.dvc").is_file():
         return LoadFailed(f"its external data {location!r} is missing: `dvc pull` fetches it")
     return LoadFailed(
-        f"its external data {location!r} is missing: copy that file, under this name, beside "
-        f"{model.name}{renamed}"
+        f"its external data {location!r} is missing: copy that file, under this name, into "
+        f"the folder of {model.name}{renamed}"
     )
 
 
@@ -151,9 +151,9 @@ def check_external(model: Path, location: str) -> None:
     except (OSError, ValueError, RuntimeError):  # too long, a NUL, a loop of links
         raise LoadFailed(f"its external data {location!r} is not a usable path") from None
     if not inside and not (_is_in_dvc_cache(there, model) or _is_in_hub_cache(there, model)):
-        hint = "`cohort init NAME FILE.onnx` copies a model with what it links to"
+        hint = "`cohort init NAME FILE.onnx` copies a model with its linked files"
         if there.parts[-4:-2] == ("files", "md5"):
-            hint = "after `dvc config cache.type copy`, `dvc checkout --relink` makes it none"
+            hint = "`dvc config cache.type copy` and then `dvc checkout --relink` replace the link"
         raise LoadFailed(
             f"its external data {location!r} is a link out of the version's folder; {hint}"
         )

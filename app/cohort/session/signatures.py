@@ -28,7 +28,7 @@ from cohort.tensors import DATATYPES, TensorSpec
 MAX_FIELDS = 200_000
 """Maximum fields read, such as a node or a part of a weight: about a second on a thread."""
 
-MOST_OPTIONAL = 32
+MAX_OPTIONAL = 32
 """Maximum optional inputs of a model. A model with more has its weights among its inputs, as some
 exporters write them, and its signature has no optional inputs."""
 
@@ -176,9 +176,9 @@ def specs_of_parts(
 
 
 def offered(optional: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
-    """Return the inputs with a default that requests may set; see MOST_OPTIONAL."""
+    """Return the inputs with a default that requests may set; see MAX_OPTIONAL."""
     sent = tuple(spec for spec in optional if spec.transportable)
-    return sent if len(sent) <= MOST_OPTIONAL else ()
+    return sent if len(sent) <= MAX_OPTIONAL else ()
 
 
 def _numbered(message: MessageBytes, left: Iterator[int]) -> Iterator[tuple[int, MessageBytes]]:

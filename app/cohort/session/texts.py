@@ -27,7 +27,7 @@ TEXTS_AT_ONCE = 4096
 SMALLEST_TEXT = 57
 """The bytes of the shortest text and of its array element."""
 
-_MOST_HELD_BYTES = 1 << 30
+_MAX_HELD_BYTES = 1 << 30
 
 Bound = Callable[[Mapping[str, Array]], float]
 """Returns the maximum number of texts that a run of these inputs gives; infinity if unknown."""
@@ -108,8 +108,8 @@ def hold_texts(array: Array) -> Any:
     items = array.ravel().tolist()
     tensor = b"".join(write_field(1, size) for size in array.shape) + write_field(2, _TEXT)
     parts = [item if item.__class__ is bytes else str(item).encode() for item in items]
-    if array.size * SMALLEST_TEXT + sum(map(len, parts)) > _MOST_HELD_BYTES:
-        raise InvalidInput(f"the texts of an input take more than {_MOST_HELD_BYTES >> 20} MB")
+    if array.size * SMALLEST_TEXT + sum(map(len, parts)) > _MAX_HELD_BYTES:
+        raise InvalidInput(f"the texts of an input take more than {_MAX_HELD_BYTES >> 20} MB")
     key = write_key(6)
     tensor += b"".join([one for part in parts for one in (key, _length(len(part)), part)])
     attribute = write_field(1, b"value") + write_field(5, tensor) + write_field(20, 4)

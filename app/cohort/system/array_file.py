@@ -17,10 +17,10 @@ import numpy as np
 from cohort.tensors import BY_DTYPE, BY_NAME, Array, Arrays
 
 MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - a file there has a name that nobody can guess
-MOST_ARRAYS = 1024
-MOST_BYTES = 1 << 40
+MAX_ARRAYS = 1024
+MAX_BYTES = 1 << 40
 """A limit for arrays whose size is already bounded."""
-MOST_AXES = 64
+MAX_AXES = 64
 KEPT_BYTES = 1 << 20
 """Maximum size of a file between two calls."""
 
@@ -67,7 +67,7 @@ class ArrayFile:
         if os.fstat(self._file).st_size > KEPT_BYTES:
             os.ftruncate(self._file, 0)
 
-    def write(self, arrays: Mapping[str, Array], most_bytes: int = MOST_BYTES) -> list[Place]:
+    def write(self, arrays: Mapping[str, Array], most_bytes: int = MAX_BYTES) -> list[Place]:
         """Write arrays over the earlier ones, and return their places.
 
         Raises OSError if the file system is full, and ValueError for more than `most_bytes`.
@@ -90,7 +90,7 @@ class ArrayFile:
 
         places: The result of `write`, or any untrusted value.
         """
-        if not isinstance(places, list) or len(places) > MOST_ARRAYS:
+        if not isinstance(places, list) or len(places) > MAX_ARRAYS:
             raise ValueError("these are not the places of arrays")
         there = os.fstat(self._file).st_size
         arrays, left = {}, most_bytes
@@ -120,7 +120,7 @@ def _datatype(array: Array) -> str:
         return "BYTES"
     known = BY_DTYPE.get(array.dtype.newbyteorder("="))
     if known is None:
-        raise ValueError(f"arrays of {array.dtype} are no tensors")
+        raise ValueError(f"arrays of {array.dtype} are not tensors")
     return known.name
 
 
@@ -151,7 +151,7 @@ def _checked(one: Sequence[Any]) -> Place:
     match one:
         case [str() as name, str() as datatype, [*shape], int() as offset, int() as size]:
             whole = all(type(length) is int and 0 <= length < 1 << 62 for length in shape)
-            if whole and len(shape) <= MOST_AXES and datatype in BY_NAME and min(offset, size) >= 0:
+            if whole and len(shape) <= MAX_AXES and datatype in BY_NAME and min(offset, size) >= 0:
                 return Place(name, datatype, shape, offset, size)
     raise ValueError("this is not the place of an array")
 

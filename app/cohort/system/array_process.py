@@ -27,7 +27,7 @@ log = structlog.get_logger("cohort")
 LOAD_SECONDS = 60.0
 """Time limit for importing the module and running its load function."""
 
-LONGEST_WAIT = 60.0
+MAX_WAIT = 60.0
 """Maximum seconds between two starts, after crashes."""
 
 
@@ -59,7 +59,7 @@ class ArrayProcess:
         environment: Mapping[str, str],
         memory: int,
         most_bytes: int,
-        longest_wait: float = LONGEST_WAIT,
+        longest_wait: float = MAX_WAIT,
     ) -> None:
         self._what, self._model = what, model
         self._load, self._arguments, self._environment = load, arguments, environment

@@ -22,10 +22,10 @@ _answers: TextIO | None = None  # the pipe that the parent reads
 _doing: tuple[int, int] = 0, 0  # this process, and the number of its job
 
 
-def tell(message: object) -> None:
+def report(message: object) -> None:
     """Send a JSON value to the caller of the job. Without a caller, do nothing."""
     if _answers is not None:
-        _send(json.dumps({"told": message}))
+        _send(json.dumps({"progress": message}))
 
 
 def do_jobs() -> None:

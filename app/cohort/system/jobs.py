@@ -210,14 +210,14 @@ class JobProcess:
         arguments: Mapping[str, object],
         *,
         limits: JobLimits = JobLimits(),
-        told: Callable[[Any], None] = lambda _: None,
+        on_message: Callable[[Any], None] = lambda _: None,
     ) -> Any:
         """Run a job, and block until it ends.
 
         function: `module:function`.
         arguments: Arguments by name; values that JSON does not support are sent as text.
-        told: Called with each message of the job (`job_child.tell`). It may raise; the process is
-            unusable after that.
+        on_message: Called with each message of the job (`job_child.report`). If it raises, the
+            process is unusable.
 
         Returns the answer. Raises JobFailed.
         """
@@ -231,8 +231,8 @@ class JobProcess:
         ended = False
         while True:
             message = self._message()
-            if "told" in message:
-                told(message["told"])
+            if "progress" in message:
+                on_message(message["progress"])
             elif message:
                 self._take(self._stderr)
                 self._busy = False
@@ -354,14 +354,14 @@ def run_job(
     environment: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     limits: JobLimits = JobLimits(),
-    told: Callable[[Any], None] = lambda _: None,
+    on_message: Callable[[Any], None] = lambda _: None,
 ) -> Any:
     """Run one job in a new process, which ends with this call: see `JobProcess`.
 
     Raises JobFailed, and OSError if no process can be started.
     """
     with JobProcess(function, python=python, environment=environment, cwd=cwd) as process:
-        return process.do(function, arguments, limits=limits, told=told)
+        return process.do(function, arguments, limits=limits, on_message=on_message)
 
 
 def python_path() -> str:
@@ -386,7 +386,7 @@ def bare_environment() -> dict[str, str]:
 
 def _is_whole(message: Mapping[str, Any]) -> bool:
     match message:
-        case {"told": _} | {"answer": _}:
+        case {"progress": _} | {"answer": _}:
             return True
         case {"raised": [str(), *kinds], "message": str(), "number": int()}:
             return all(isinstance(one, str) for one in kinds)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cohort.system.array_file import MOST_BYTES, ArrayFile
+from cohort.system.array_file import MAX_BYTES, ArrayFile
 from cohort.system.job_child import end_copy
 from cohort.tensors import Array, Arrays
 
@@ -81,9 +81,9 @@ def _declared(transform: Any, side: str) -> dict[str, list[Any]] | None:
 def run(stage: str, places: list[list[Any]]) -> list[Any]:
     """Call `before` or `after`, and return the places of its result in the outgoing file."""
     try:
-        arrays = _State.incoming.read(places, MOST_BYTES)
+        arrays = _State.incoming.read(places, MAX_BYTES)
     except ValueError as error:  # the class can also write to the open file
-        raise NonsenseError(f"what {stage} is to be given cannot be read: {error}") from error
+        raise NonsenseError(f"the argument of {stage} cannot be read: {error}") from error
     argument: Any = TransformRequest(arrays) if stage == STAGES[0] else arrays
     given = getattr(_State.transform, stage)(argument)
     if inspect.isawaitable(given):
@@ -117,5 +117,5 @@ def _tensor(stage: str, name: str, value: Any) -> Array:
     texts = kind == "O" and all(isinstance(one, str | bytes) for one in array.reshape(-1).tolist())
     if kind not in "biufV" and not texts:
         shown = type(value).__name__
-        raise NonsenseError(f"{stage} gave {shown} for {name}, which is no tensor")
+        raise NonsenseError(f"{stage} returned {shown} for {name}, which is not a tensor")
     return array

@@ -11,13 +11,13 @@ import structlog
 
 from cohort.errors import InferenceFailed, InvalidInput, shortened
 from cohort.processing import Watch
-from cohort.system.array_process import LONGEST_WAIT, ArrayProcess
+from cohort.system.array_process import MAX_WAIT, ArrayProcess
 from cohort.system.jobs import JobRaised, JobTimedOut, python_path
 from cohort.tensors import Arrays
 
 log = structlog.get_logger("cohort")
 
-MOST_SAID = 2000
+MAX_ERROR_CHARACTERS = 2000
 """Maximum number of characters of an error that clients receive."""
 
 CHILD = "cohort.transforms.child"
@@ -84,7 +84,7 @@ class TransformProcess:
             return self._process.call(
                 f"{CHILD}:run",
                 arrays,
-                wait=min(watch.seconds, LONGEST_WAIT),
+                wait=min(watch.seconds, MAX_WAIT),
                 seconds=self._seconds if seconds is None else seconds,
                 begin=watch,
                 stage=stage,
@@ -95,7 +95,7 @@ class TransformProcess:
             log.warning("transform failed", model=self._model, stage=stage,
                         error=failure.sentence)  # fmt: skip
             if failure.is_a(ValueError):
-                text = _said(failure) or "this input is refused"
+                text = _client_text(failure) or "this input is refused"
                 raise (InvalidInput if stage == "before" else InferenceFailed)(text) from failure
             raise InferenceFailed(
                 f"{stage} of this model's transform: {failure.sentence}"
@@ -106,9 +106,9 @@ class TransformProcess:
         self._process.close()
 
 
-def _said(failure: JobRaised) -> str:
+def _client_text(failure: JobRaised) -> str:
     """Return the error text for clients, without characters that UTF-8 cannot encode."""
-    return shortened(str(failure).encode(errors="replace").decode(), MOST_SAID)
+    return shortened(str(failure).encode(errors="replace").decode(), MAX_ERROR_CHARACTERS)
 
 
 def _environment() -> Mapping[str, str]:

@@ -136,7 +136,9 @@ def _declared(side: str, declared: Mapping[str, Sequence[object]]) -> list[Tenso
     specs = []
     for name, (datatype, shape) in declared.items():
         if datatype not in BY_NAME:
-            raise LoadFailed(f"transform: {side} of {name}: {datatype!r} is no datatype: FP32, say")
+            raise LoadFailed(
+                f"transform: {side} of {name}: {datatype!r} is not a datatype such as FP32"
+            )
         sizes = tuple(one if isinstance(one, int | str) else None for one in shape)  # type: ignore[attr-defined]
         specs.append(TensorSpec(name, str(datatype), sizes))
     return specs
@@ -158,7 +160,7 @@ def _zeros(spec: TensorSpec) -> Array:
 def _fitted(spec: TensorSpec, array: Array) -> Array:
     """Convert an array to the datatype of `spec`; Python numbers are wider than most models accept.
 
-    Raises InvalidInput if the conversion would change the kind of a value, or is out of range.
+    Raises InvalidInput if a value would change its kind, or is out of range.
     """
     if array.dtype == spec.dtype or spec.datatype == "BYTES":
         if spec.datatype == "BYTES" and array.dtype.kind not in "OV":

@@ -17,9 +17,9 @@ from cohort.workers.given_evidence import give_evidence
 from cohort.workers.link import QuestionHandler
 from cohort.workers.merged_metrics import METRICS
 
-Said = tuple[Mapping[str, Any], bytes]
+Reply = tuple[Mapping[str, Any], bytes]
 
-DONE: Said = ({}, b"")
+DONE: Reply = ({}, b"")
 
 
 def answers_of(
@@ -36,14 +36,14 @@ def answers_of(
     watcher: Exchanges decisions with the state folder.
     """
 
-    async def metrics(_: Mapping[str, Any]) -> Said:
+    async def metrics(_: Mapping[str, Any]) -> Reply:
         blocks, _content_type = await plane.metrics_text("")
         return {}, b"".join(blocks)
 
-    async def health(_: Mapping[str, Any]) -> Said:
+    async def health(_: Mapping[str, Any]) -> Reply:
         readiness = plane.readiness()
         states: dict[str, dict[str, tuple[str, str]]] = {}
-        for one in plane.seen_by(None).index():
+        for one in plane.limited_to(None).index():
             states.setdefault(one["name"], {})[one["version"]] = one["state"], one["reason"]
         return {
             "place": place,
@@ -54,38 +54,38 @@ def answers_of(
             "states": states,
         }, b""
 
-    async def load(said: Mapping[str, Any]) -> Said:
-        await plane.load(said["model"])
+    async def load(question: Mapping[str, Any]) -> Reply:
+        await plane.load(question["model"])
         return DONE
 
-    async def unload(said: Mapping[str, Any]) -> Said:
-        registry.unload_model(said["model"], unknown=True)
+    async def unload(question: Mapping[str, Any]) -> Reply:
+        registry.unload_model(question["model"], unknown=True)
         return DONE
 
-    async def decided(said: Mapping[str, Any]) -> Said:
-        rollouts.adopt(said["model"], Decision(**said["decision"]))
+    async def decided(question: Mapping[str, Any]) -> Reply:
+        rollouts.adopt(question["model"], Decision(**question["decision"]))
         await watcher.sync()
         return DONE
 
-    async def cleared(said: Mapping[str, Any]) -> Said:
+    async def cleared(question: Mapping[str, Any]) -> Reply:
         with suppress(NotFound):  # this worker has not read the file yet
-            rollouts.clear(said["model"], said["variant"])
+            rollouts.clear(question["model"], question["variant"])
         await watcher.sync()
         return DONE
 
-    async def described(_: Mapping[str, Any]) -> Said:
+    async def described(_: Mapping[str, Any]) -> Reply:
         return {"rollouts": await plane.rollouts()}, b""
 
-    async def examples(said: Mapping[str, Any]) -> Said:
-        return {"examples": await plane.shadow_examples(said["model"])}, b""
+    async def examples(question: Mapping[str, Any]) -> Reply:
+        return {"examples": await plane.shadow_examples(question["model"])}, b""
 
-    async def evidence(said: Mapping[str, Any]) -> Said:
-        for model, decisions in said["decisions"].items():
+    async def evidence(question: Mapping[str, Any]) -> Reply:
+        for model, decisions in question["decisions"].items():
             for decision in decisions:
                 rollouts.adopt(model, Decision(**decision))
         return {}, json.dumps(give_evidence(rollouts.live)).encode()
 
-    async def live(_: Mapping[str, Any]) -> Said:
+    async def live(_: Mapping[str, Any]) -> Reply:
         counts = await plane.counts()
         return {"counts": [(*key, one.plain()) for key, one in counts.items()]}, b""
 

@@ -39,9 +39,9 @@ class OpenConnections(set[Any]):
         super().discard(connection)
         if self.on_close is not None and not self._due:
             self._due = True
-            asyncio.get_running_loop().call_later(CLOSED_SECONDS, self._tell)
+            asyncio.get_running_loop().call_later(CLOSED_SECONDS, self._report)
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         self._due = False
         if self.on_close is not None:
             self.on_close()
@@ -86,7 +86,7 @@ class ConnectedWorker:
         link = Link(self._membership.messages, answers, self._take)
         self.siblings.connect(link)
         link.open()
-        link.tell({"kind": "hello"})
+        link.send({"kind": "hello"})
         await self._introduced.wait()
         for model in self._unloaded:
             await answers["unload"]({"model": model})
@@ -144,7 +144,7 @@ class ConnectedWorker:
         await self._rpc_listened.wait()
 
     async def _report(self, lifecycle: Lifecycle) -> None:
-        said = None
+        sent = None
         while True:
             ready, live = lifecycle.readiness(), lifecycle.liveness()
             state = {
@@ -152,14 +152,14 @@ class ConnectedWorker:
                 "ready": ready.ready,
                 "reason": ready.reason,
                 "live": live.ready,
-                "ailment": live.reason,
+                "live_reason": live.reason,
                 "settled": lifecycle.settled,
                 "draining": lifecycle.draining,
                 "rpc": self._serve_rpc is not None,
             }
-            if state != said and self._link is not None:
-                self._link.tell(state)
-                said = state
+            if state != sent and self._link is not None:
+                self._link.send(state)
+                sent = state
             await asyncio.sleep(REPORT_SECONDS)
 
     async def stop_accepting(self) -> None:
@@ -178,7 +178,7 @@ class ConnectedWorker:
             task.cancel()
         if self._link is not None:
             _, text = await self._answers[METRICS]({})
-            self._link.tell({"kind": "last"}, text)
+            self._link.send({"kind": "last"}, text)
             await self._link.close()
 
 

@@ -14,8 +14,8 @@ from math import inf
 from time import monotonic
 from typing import Protocol
 
+from cohort.workers.log_lines import LineLevel
 from cohort.workers.passing import Kind
-from cohort.workers.saying import LineLevel
 
 PASS_AGAIN_SECONDS = 0.05
 """Interval of the attempts to pass connections that no worker took."""
@@ -31,7 +31,7 @@ WAITING_CONNECTIONS = 2048
 """Connections that may wait to be accepted."""
 
 
-class _Tell(Protocol):
+class _Log(Protocol):
     def __call__(self, level: LineLevel, event: str, **facts: object) -> None: ...
 
 
@@ -41,7 +41,7 @@ class Doors:
     selector: Reports listeners with a connection.
     listeners: The bound sockets of each kind. Connections are accepted once the kind is opened.
     give: Passes a connection to a worker; False if no worker takes it.
-    tell: Logs.
+    log: Logs.
     """
 
     def __init__(
@@ -49,9 +49,9 @@ class Doors:
         selector: selectors.BaseSelector,
         listeners: Mapping[Kind, Sequence[socket.socket]],
         give: Callable[[Kind, socket.socket], bool],
-        tell: _Tell,
+        log: _Log,
     ) -> None:
-        self._selector, self._listeners, self._give, self._tell = selector, listeners, give, tell
+        self._selector, self._listeners, self._give, self._log = selector, listeners, give, log
         self._opened: set[Kind] = set()
         self._waiting: deque[tuple[Kind, socket.socket]] = deque()  # no worker took them
         self._accept_at = inf  # when to accept again after a lack of resources
@@ -121,7 +121,7 @@ class Doors:
             return False
         if self._resting:
             self._resting = False
-            self._tell("info", "accepting connections again")
+            self._log("info", "accepting connections again")
         self._pass(kind, connection)
         return True
 
@@ -134,7 +134,7 @@ class Doors:
         if not self._resting:
             self._resting = True
             facts = {"reason": str(error), "waiting": "connections wait in the kernel's queue"}
-            self._tell("error", "cannot accept connections", **facts)
+            self._log("error", "cannot accept connections", **facts)
 
     def _pass(self, kind: Kind, connection: socket.socket) -> None:
         if not self._give(kind, connection):

@@ -13,7 +13,7 @@ OWN = 0
 """Key of this process."""
 
 CountsByProcess = Mapping[int, Counts]
-Heard = Mapping[int, Counts | None]
+Received = Mapping[int, Counts | None]
 """Counts by process; None for a process that did not answer in time."""
 
 
@@ -28,31 +28,31 @@ class HostCounts:
         self._own = own
         self._siblings = siblings
         self._before: CountsByProcess = {}
-        self._unheard: set[int] = set()  # processes with unknown counts
+        self._unknown: set[int] = set()  # processes with unknown counts
 
     async def since(self) -> Changes:
         """Return the changes since the last call."""
-        before, self._before = self._compared(await self._hear())
+        before, self._before = self._compared(await self._receive())
         return await in_turns(changes_of_all(before, self._before))
 
-    async def _hear(self) -> Heard:
+    async def _receive(self) -> Received:
         found = await self._siblings.ask("live")
-        heard: dict[int, Counts | None] = dict.fromkeys(found.silent)
+        received: dict[int, Counts | None] = dict.fromkeys(found.silent)
         for one in found.answers:
-            heard[one.pid] = None if one.error else _read(one.said["counts"])
-        heard[OWN] = await self._own()
-        return heard
+            received[one.pid] = None if one.error else _read(one.content["counts"])
+        received[OWN] = await self._own()
+        return received
 
-    def _compared(self, heard: Heard) -> tuple[CountsByProcess, CountsByProcess]:
+    def _compared(self, received: Received) -> tuple[CountsByProcess, CountsByProcess]:
         """Return the counts to compare: for a silent process, its last known counts."""
         before, now = dict(self._before), {}
-        for pid, told in heard.items():
-            if told is not None and pid in self._unheard:
-                before[pid] = told
-            counts = before.get(pid) if told is None else told
+        for pid, counted in received.items():
+            if counted is not None and pid in self._unknown:
+                before[pid] = counted
+            counts = before.get(pid) if counted is None else counted
             if counts is not None:
                 now[pid] = counts
-        self._unheard = heard.keys() - now.keys()
+        self._unknown = received.keys() - now.keys()
         return before, now
 
 
@@ -69,5 +69,5 @@ def changes_of_all(before: CountsByProcess, now: CountsByProcess) -> Generator[N
     return {key: (sums[key], totals[key]) for key in sums}
 
 
-def _read(said: list[tuple[str, str, Mapping[str, object]]]) -> Counts:
-    return {(model, version): VersionCounts.read(counts) for model, version, counts in said}
+def _read(written: list[tuple[str, str, Mapping[str, object]]]) -> Counts:
+    return {(model, version): VersionCounts.read(counts) for model, version, counts in written}

@@ -21,7 +21,7 @@ from cohort.operating import (
 from cohort.operating.readiness import NOT_ALL_SERVED
 from cohort.rollouts import Rollouts
 from cohort.workers.host_counts import HostCounts
-from cohort.workers.merged_health import SaidOfHealth, merge_health, merge_models
+from cohort.workers.merged_health import HealthReport, merge_health, merge_models
 from cohort.workers.merged_metrics import METRICS, merge_metrics
 from cohort.workers.siblings import Siblings
 
@@ -49,8 +49,8 @@ class HostPlane(ControlPlane):
     def begin_draining(self) -> None:
         self._own.begin_draining()
 
-    def seen_by(self, models: frozenset[str] | None) -> ModelReader:
-        return self._own.seen_by(models)
+    def limited_to(self, models: frozenset[str] | None) -> ModelReader:
+        return self._own.limited_to(models)
 
     # -- health
 
@@ -68,8 +68,8 @@ class HostPlane(ControlPlane):
     async def health(self, view: ModelReader) -> Description:
         own = self._own.summary.describe(view, self.readiness(view))
         found = await self._siblings.ask("health")
-        said = [one.said for one in found.good]
-        return merge_health(own, said, found.silent, whole=view.sees_all)
+        content = [one.content for one in found.good]
+        return merge_health(own, content, found.silent, whole=view.sees_all)
 
     # -- models
 
@@ -85,8 +85,8 @@ class HostPlane(ControlPlane):
             described["rollout"] = (await self.rollouts()).get(name, own["rollout"])
         return described
 
-    async def _health_of_others(self) -> list[SaidOfHealth]:
-        return [one.said for one in (await self._siblings.ask("health")).good]
+    async def _health_of_others(self) -> list[HealthReport]:
+        return [one.content for one in (await self._siblings.ask("health")).good]
 
     async def load(self, name: str) -> None:
         """Load it in all workers, even if it fails in this one."""
@@ -109,14 +109,14 @@ class HostPlane(ControlPlane):
         if not self._siblings.judges:
             found = await self._siblings.ask("rollouts", to="judge")
             for answer in found.good:
-                return dict(answer.said["rollouts"])
+                return dict(answer.content["rollouts"])
         return await self._own.rollouts()
 
     async def roll_back(self, name: str, variant: str) -> Description:
         decision = self._rollouts.roll_back(name, variant)
         await self._own.roll_back(name, variant)  # finds the decision in force, and saves it
-        said = {"model": name, "decision": asdict(decision)}
-        await self._siblings.have_done("decided", said)
+        content = {"model": name, "decision": asdict(decision)}
+        await self._siblings.have_done("decided", content)
         return self._own.rollout(name)
 
     async def clear(self, name: str, variant: str | None = None) -> Description:
@@ -127,7 +127,7 @@ class HostPlane(ControlPlane):
     async def shadow_examples(self, name: str) -> list[Description]:
         """Return the examples of all workers, interleaved."""
         found = await self._siblings.ask("examples", {"model": name})
-        others = [list(one.said["examples"]) for one in found.good]
+        others = [list(one.content["examples"]) for one in found.good]
         parts = zip_longest(await self._own.shadow_examples(name), *others)
         return [one for part in parts for one in part if one is not None]
 

@@ -27,18 +27,18 @@ class WorkerAnswer:
     """The answer of one worker.
 
     pid: Its process.
-    said: The answer; has `error` if the worker failed.
+    content: The answer; has `error` if the worker failed.
     body: The bytes of the answer.
     """
 
     pid: int
-    said: Mapping[str, Any]
+    content: Mapping[str, Any]
     body: bytes
 
     @property
     def error(self) -> str:
         """Why there is no answer; empty if there is one."""
-        return str(self.said.get("error", ""))
+        return str(self.content.get("error", ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +65,19 @@ class Link:
 
     own: The socket of messages.
     handlers: The handlers of questions, by question.
-    on_told: Called with each message that is neither a question nor an answer.
+    on_message: Called with each message that is neither a question nor an answer.
     """
 
     def __init__(
         self,
         own: socket.socket,
         handlers: Mapping[str, QuestionHandler],
-        on_told: Callable[[Mapping[str, Any]], None],
+        on_message: Callable[[Mapping[str, Any]], None],
     ) -> None:
         own.setblocking(False)
         self._socket = own
         self._handlers = handlers
-        self._on_told = on_told
+        self._on_message = on_message
         self._unpacker = Unpacker()
         self._asked: dict[int, asyncio.Future[WorkerAnswers]] = {}
         self._count = 0
@@ -89,12 +89,12 @@ class Link:
         """Begin to read and to answer, on the running event loop."""
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._write())]
 
-    def tell(self, head: Mapping[str, Any], body: bytes = b"") -> None:
+    def send(self, head: Mapping[str, Any], body: bytes = b"") -> None:
         """Send a message to the parent."""
         self._outgoing.put_nowait(pack_message(head, body))
 
     async def ask(
-        self, what: str, said: Mapping[str, Any], *, to: str, seconds: float
+        self, what: str, content: Mapping[str, Any], *, to: str, seconds: float
     ) -> WorkerAnswers:
         """Ask other workers, and wait for their answers.
 
@@ -105,8 +105,8 @@ class Link:
         number = self._count
         answered: asyncio.Future[WorkerAnswers] = asyncio.get_running_loop().create_future()
         self._asked[number] = answered
-        head = {"kind": "ask", "number": number, "what": what, "said": said}
-        self.tell({**head, "to": to, "seconds": seconds})
+        head = {"kind": "ask", "number": number, "what": what, "content": content}
+        self.send({**head, "to": to, "seconds": seconds})
         try:
             return await answered
         finally:
@@ -148,18 +148,18 @@ class Link:
                 if waiting is not None and not waiting.done():
                     waiting.set_result(_answers_in(head, body))
             case _:
-                self._on_told(head)
+                self._on_message(head)
 
     async def _answer(self, head: Mapping[str, Any]) -> None:
-        said: Mapping[str, Any]
+        content: Mapping[str, Any]
         try:
-            said, answer = await self._handlers[head["what"]](head["said"])
+            content, answer = await self._handlers[head["what"]](head["content"])
         except CohortError as error:
-            said, answer = {"error": str(error)}, b""
+            content, answer = {"error": str(error)}, b""
         except Exception as error:
             log.exception("a question of another worker failed", what=head["what"])
-            said, answer = {"error": type(error).__name__}, b""
-        self.tell({"kind": "answer", "number": head["number"], "said": said}, answer)
+            content, answer = {"error": type(error).__name__}, b""
+        self.send({"kind": "answer", "number": head["number"], "content": content}, answer)
 
 
 def _answers_in(head: Mapping[str, Any], body: bytes) -> WorkerAnswers:

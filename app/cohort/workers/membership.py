@@ -58,9 +58,9 @@ class Membership:
 
         Child processes of the worker do not inherit them.
         """
-        if not (told := environment.pop(VARIABLE, "")):
+        if not (value := environment.pop(VARIABLE, "")):
             return None
-        place, count, first, port, parent, connections, messages = map(int, told.split(":"))
+        place, count, first, port, parent, connections, messages = map(int, value.split(":"))
         for descriptor in (connections, messages):
             os.set_inheritable(descriptor, False)
         return cls(
@@ -96,5 +96,5 @@ def environment_of(
     port: int,
 ) -> dict[str, str]:
     """Return the environment of a worker; `descriptors` are its connections and messages."""
-    told = ":".join(map(str, (place, count, int(first), port, os.getpid(), *descriptors)))
-    return {**environment, VARIABLE: told, PASSES_RPC: "1"}
+    value = ":".join(map(str, (place, count, int(first), port, os.getpid(), *descriptors)))
+    return {**environment, VARIABLE: value, PASSES_RPC: "1"}

@@ -11,7 +11,7 @@ from cohort.registry import RESTING, State
 WORST_FIRST = (State.UNAVAILABLE, State.LOADING, State.UNLOADING, State.READY)
 """Order of states: a merged version has its least advanced state in any worker."""
 
-SaidOfHealth = Mapping[str, Any]
+HealthReport = Mapping[str, Any]
 """A worker's health: `place`, `pid`, `ready`, `reason`, `settled`, `problems`, and `states`.
 
 `states` has, by model and version, the state and its reason.
@@ -19,7 +19,7 @@ SaidOfHealth = Mapping[str, Any]
 
 
 def merge_health(
-    own: Description, others: Sequence[SaidOfHealth], silent: Sequence[int], *, whole: bool
+    own: Description, others: Sequence[HealthReport], silent: Sequence[int], *, whole: bool
 ) -> Description:
     """Merge a worker's summary with the differences in `others`.
 
@@ -39,9 +39,9 @@ def merge_health(
     problems = list(own["problems"])
     for one in others:
         problems += [
-            f"worker {one['place']}: {said}"
-            for said in one["problems"]
-            if said not in own["problems"]
+            f"worker {one['place']}: {problem}"
+            for problem in one["problems"]
+            if problem not in own["problems"]
         ]
     problems += [f"process {pid} does not answer" for pid in silent]
     merged["problems"] = problems
@@ -53,7 +53,7 @@ def merge_health(
     return merged
 
 
-def merge_models(own: Description, others: Sequence[SaidOfHealth]) -> Description:
+def merge_models(own: Description, others: Sequence[HealthReport]) -> Description:
     """Return the models of a worker, with the states of versions in `others` where worse."""
     settled = [one for one in others if one["settled"]]
     return {
@@ -70,13 +70,13 @@ def merge_models(own: Description, others: Sequence[SaidOfHealth]) -> Descriptio
 
 
 def _merged_version(
-    model: str, version: Description, others: Sequence[SaidOfHealth]
+    model: str, version: Description, others: Sequence[HealthReport]
 ) -> Description:
     state, reason = _worst(model, version["version"], version["state"], others)
     return version if state == version["state"] else {**version, "state": state, "reason": reason}
 
 
-def _worst(model: str, version: str, state: str, others: Sequence[SaidOfHealth]) -> tuple[str, str]:
+def _worst(model: str, version: str, state: str, others: Sequence[HealthReport]) -> tuple[str, str]:
     """Return the least advanced state of a version, and its reason."""
     found = [(State(state), "")]
     for one in others:

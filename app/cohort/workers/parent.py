@@ -12,7 +12,7 @@ import selectors
 import signal
 import socket
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -20,18 +20,21 @@ from functools import partial
 from itertools import chain
 from math import inf
 from time import monotonic
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cohort.connections.listeners import port_of
 from cohort.workers.doors import Doors
+from cohort.workers.log_lines import LineLevel, write_line
 from cohort.workers.membership import LATE_SECONDS
 from cohort.workers.passing import Kind
 from cohort.workers.roster import FIRST_ALONE_SECONDS, RetireWorker, next_changes, retry_seconds
-from cohort.workers.saying import LineLevel, say_line
 from cohort.workers.spreading import choose_worker
 from cohort.workers.switchboard import Switchboard
 from cohort.workers.systemd import Systemd
 from cohort.workers.worker_process import WorkerOptions, WorkerProcess
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 IDLE_WAIT_SECONDS = 1.0
 
@@ -65,7 +68,7 @@ class Parent:
         self._selector = selectors.DefaultSelector()
         self._workers: dict[int, WorkerProcess] = {}
         self._switchboard = Switchboard(self._workers, options.count)
-        self._doors = Doors(self._selector, listeners, self._give, self._tell)
+        self._doors = Doors(self._selector, listeners, self._give, self._log)
         self._causes: dict[int, str] = {}  # why this parent ended workers
         self._failures: Counter[int] = Counter()  # consecutive ends before `settled`, by place
         self._not_before: dict[int, float] = {}
@@ -75,6 +78,7 @@ class Parent:
         self._served = False  # True once a worker took connections
         self._stop_at = inf  # when the listeners close
         self._stopping = False
+        self._signals: deque[int] = deque()  # those that `run` has not handled
         self._sign_at = 0.0  # when to notify systemd next
         self._status = 0
 
@@ -85,14 +89,14 @@ class Parent:
             end.setblocking(False)
         signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda number, _: self._stop(number))
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTSTP):
+            signal.signal(number, self._note_signal)
         if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # otherwise a closing terminal's
-            signal.signal(signal.SIGHUP, lambda *_: self._renew())
-        signal.signal(signal.SIGTSTP, lambda *_: self._suspend())
+            signal.signal(signal.SIGHUP, self._note_signal)
         self._watch(woken, lambda: woken.recv(4096))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, TAKEN_SIGNALS)
         while True:
+            self._handle_signals()
             self._reap()
             if self._stopping and not self._workers:
                 return self._status
@@ -124,7 +128,7 @@ class Parent:
             self._kill_late(worker, now)
         if not self._stopping and now >= self._sign_at:
             self._sign_at = now + IDLE_WAIT_SECONDS / 2
-            self._systemd.tell("WATCHDOG=1")
+            self._systemd.notify("WATCHDOG=1")
         if now >= self._stop_at:
             self._stop_accepting()
         self._doors.tick(now)
@@ -139,7 +143,7 @@ class Parent:
             reason = "it did not end in time"
         else:
             return
-        self._say("critical", f"{reason}: killed the worker", worker)
+        self._log_worker("critical", f"{reason}: killed the worker", worker)
         worker.kill()
 
     # -- connections
@@ -158,9 +162,9 @@ class Parent:
         """Listen for gRPC once a worker serves it."""
         try:
             if self._doors.open(Kind.RPC):
-                self._tell("info", "listening for gRPC")
+                self._log("info", "listening for gRPC")
         except OSError as error:
-            self._tell("critical", "cannot listen for gRPC", reason=str(error))
+            self._log("critical", "cannot listen for gRPC", reason=str(error))
             self._status = 1
             self._stop(signal.SIGTERM)
 
@@ -199,7 +203,7 @@ class Parent:
             wait = retry_seconds(self._failures[place])
             self._not_before[place] = monotonic() + wait
             facts = {"worker": place, "reason": str(error), "again_in_seconds": wait}
-            self._tell("error", "cannot start a worker", **facts)
+            self._log("error", "cannot start a worker", **facts)
             return
         if not self._started:
             self._warm_at = monotonic() + FIRST_ALONE_SECONDS
@@ -210,7 +214,7 @@ class Parent:
         self._watch(worker.channel.socket, partial(self._hear_channel, worker))
 
     def _retire(self, worker: WorkerProcess) -> None:
-        self._say("info", "worker retires", worker)
+        self._log_worker("info", "worker retires", worker)
         self._causes[worker.pid] = "renewed"
         worker.send({"kind": "retire"})
         self._let_end(worker)
@@ -232,7 +236,7 @@ class Parent:
             self._selector.unregister(worker.messages)
             return
         except (LookupError, TypeError, ValueError) as error:  # perhaps from another release
-            self._say("error", "cannot read a worker's message", worker, reason=repr(error))
+            self._log_worker("error", "cannot read a worker's message", worker, reason=repr(error))
         worker.flush()
         if worker.member.settled:
             self._failures[worker.place] = 0
@@ -241,7 +245,7 @@ class Parent:
         if worker.accepting and not self._served and not self._stopping:
             self._served = True
             self._doors.open(Kind.HTTP)
-            self._systemd.tell("READY=1", "STATUS=serving")
+            self._systemd.notify("READY=1", "STATUS=serving")
         if worker.takes(Kind.RPC) and not self._stopping:
             self._open_rpc()
 
@@ -287,9 +291,23 @@ class Parent:
         wait = retry_seconds(self._failures[worker.place])
         self._not_before[worker.place] = monotonic() + wait
         ended = f"signal {-code}" if code < 0 else f"status {code}"
-        self._say("error", "worker ended: it is replaced", worker, by=ended, in_seconds=wait)
+        self._log_worker("error", "worker ended: it is replaced", worker, by=ended, in_seconds=wait)
 
     # -- signals
+
+    def _note_signal(self, number: int, _: FrameType | None) -> None:
+        """Leave the signal to `run`: now, a worker may be started that no list holds yet."""
+        self._signals.append(number)
+
+    def _handle_signals(self) -> None:
+        while self._signals:
+            number = self._signals.popleft()
+            if number == signal.SIGTSTP:
+                self._suspend()
+            elif number == signal.SIGHUP:
+                self._renew()
+            else:
+                self._stop(number)
 
     def _stop(self, number: int) -> None:
         """Forward a signal to stop. After the first, accept no more once the notice has ended.
@@ -302,7 +320,7 @@ class Parent:
             self._status = 128 + number
             ends_by = now + LAST_WORDS_SECONDS
         else:
-            self._systemd.tell("STOPPING=1")
+            self._systemd.notify("STOPPING=1")
             notice = self._options.notice_seconds if number == signal.SIGTERM else 0.0
             self._stop_at = now + notice
             ends_by = self._stop_at + self._options.drain_seconds + ENDING_SECONDS
@@ -327,17 +345,19 @@ class Parent:
             worker.signal(signal.SIGSTOP)
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTSTP)
-        signal.signal(signal.SIGTSTP, lambda *_: self._suspend())
+        signal.signal(signal.SIGTSTP, self._note_signal)
         for worker in self._workers.values():
             worker.signal(signal.SIGCONT)
             if worker.due < inf:
                 worker.await_sign()
 
-    def _say(self, level: LineLevel, event: str, worker: WorkerProcess, **facts: object) -> None:
-        self._tell(level, event, **{"worker": worker.place, "pid": worker.pid, **facts})
+    def _log_worker(
+        self, level: LineLevel, event: str, worker: WorkerProcess, **facts: object
+    ) -> None:
+        self._log(level, event, **{"worker": worker.place, "pid": worker.pid, **facts})
 
-    def _tell(self, level: LineLevel, event: str, **facts: object) -> None:
-        say_line(self._options.log_format, level, event, **facts)
+    def _log(self, level: LineLevel, event: str, **facts: object) -> None:
+        write_line(self._options.log_format, level, event, **facts)
 
 
 def start_parent(
@@ -349,18 +369,18 @@ def start_parent(
         listener.set_inheritable(True)
     # Signals wait until the parent handles them.
     signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN_SIGNALS)
-    told = json.dumps({"path": sys.path, "listeners": numbers, "options": asdict(options)})
-    os.execv(sys.executable, [sys.executable, "-c", _GO_ON, told])  # noqa: S606 - no shell
+    arguments = json.dumps({"path": sys.path, "listeners": numbers, "options": asdict(options)})
+    os.execv(sys.executable, [sys.executable, "-c", _GO_ON, arguments])  # noqa: S606 - no shell
 
 
 TAKEN_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 _GO_ON = """\
 import json, sys
-told = json.loads(sys.argv[1])
-sys.path[:] = told["path"]
+arguments = json.loads(sys.argv[1])
+sys.path[:] = arguments["path"]
 from cohort.workers.parent import go_on
-go_on(told["listeners"], told["options"])
+go_on(arguments["listeners"], arguments["options"])
 """
 
 

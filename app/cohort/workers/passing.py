@@ -128,12 +128,12 @@ class Intake:
         found: list[tuple[socket.socket, Kind]] = []
         while not self.ended and len(found) < TAKEN_AT_ONCE:
             try:
-                said, descriptors, _, _ = socket.recv_fds(self.socket, 1, 1)
+                data, descriptors, _, _ = socket.recv_fds(self.socket, 1, 1)
             except BlockingIOError:
                 break
             except OSError:
-                said, descriptors = b"", []
-            kind = next((one for one in Kind if one.value == said), None)
+                data, descriptors = b"", []
+            kind = next((one for one in Kind if one.value == data), None)
             for descriptor in descriptors:
                 connection = socket.socket(fileno=descriptor)
                 connection.setblocking(False)

@@ -17,7 +17,7 @@ GATHER_SECONDS = 1.0
 DONE_SECONDS = 900.0
 """Time for other workers to do an operator's action: as long as a large model loads."""
 
-LOOK_SECONDS = 2.0
+CHECK_SECONDS = 2.0
 """Interval of the checks that other workers still answer during such an action."""
 
 HUNG_SECONDS = 5.0
@@ -73,7 +73,7 @@ class Siblings:
         """Return live unless a fault in any worker requires a restart."""
         for one in self._others:
             if own.ready and one.get("live") is False:
-                return Readiness(False, f"worker {one['place']}: {one['ailment']}")
+                return Readiness(False, f"worker {one['place']}: {one['live_reason']}")
         return own
 
     @property
@@ -95,16 +95,16 @@ class Siblings:
     async def ask(
         self,
         what: str,
-        said: Mapping[str, Any] | None = None,
+        content: Mapping[str, Any] | None = None,
         *,
         to: str = "others",
     ) -> WorkerAnswers:
         """Ask other workers; return the answers that arrive in time."""
         if self._link is None:
             return WorkerAnswers(())
-        return await self._link.ask(what, said or {}, to=to, seconds=GATHER_SECONDS)
+        return await self._link.ask(what, content or {}, to=to, seconds=GATHER_SECONDS)
 
-    async def have_done(self, what: str, said: Mapping[str, Any]) -> None:
+    async def have_done(self, what: str, content: Mapping[str, Any]) -> None:
         """Make all others do what this process has done, and wait until they have.
 
         Raises NotReady with the reason of a worker that failed or no longer answers.
@@ -113,13 +113,15 @@ class Siblings:
         if link is None:
             return
         with ExitStack() as stack:
-            asking = asyncio.ensure_future(link.ask(what, said, to="others", seconds=DONE_SECONDS))
+            asking = asyncio.ensure_future(
+                link.ask(what, content, to="others", seconds=DONE_SECONDS)
+            )
             stack.callback(asking.cancel)
-            while not (await asyncio.wait({asking}, timeout=LOOK_SECONDS))[0]:
-                looked = await link.ask("health", {}, to="others", seconds=HUNG_SECONDS)
-                if looked.silent and not asking.done():
+            while not (await asyncio.wait({asking}, timeout=CHECK_SECONDS))[0]:
+                health = await link.ask("health", {}, to="others", seconds=HUNG_SECONDS)
+                if health.silent and not asking.done():
                     raise NotReady(
-                        f"{self._name(looked.silent)} does not answer for {HUNG_SECONDS:g} s; the "
+                        f"{self._name(health.silent)} does not answer for {HUNG_SECONDS:g} s; the "
                         "change takes effect there once it answers or is replaced"
                     )
             found = asking.result()

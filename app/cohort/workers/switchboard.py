@@ -31,7 +31,7 @@ class Switchboard:
         self._count = count
         self._questions = Questions()
         self._ended = EndedCounts()
-        self._told: Mapping[str, Any] = {}
+        self._sent: Mapping[str, Any] = {}
 
     @property
     def next_due(self) -> float:
@@ -45,7 +45,7 @@ class Switchboard:
             case "hello":
                 worker.send({"kind": "wanted", "unloaded": sorted(self.unloaded)})
                 worker.introduced = True
-                self._told = {}
+                self._sent = {}
             case "state":
                 worker.state = head
             case "ask":
@@ -53,14 +53,14 @@ class Switchboard:
             case "answer":
                 question = self._questions.get(head["number"])
                 if question is not None:
-                    question.answered(worker.pid, head["said"], body)
+                    question.answered(worker.pid, head["content"], body)
                     if question.what == METRICS:
                         worker.metrics = body.decode()
             case "last":  # it answers no more questions
                 worker.metrics = body.decode()
 
     def _ask(self, asker: WorkerProcess, head: Mapping[str, Any]) -> None:
-        model = head["said"].get("model")
+        model = head["content"].get("model")
         if head["what"] == "unload":
             self.unloaded.add(model)
         elif head["what"] == "load":
@@ -80,7 +80,9 @@ class Switchboard:
         )
         number = self._questions.add(question)
         for one in asked:
-            one.send({"kind": "ask", "number": number, "what": head["what"], "said": head["said"]})
+            one.send(
+                {"kind": "ask", "number": number, "what": head["what"], "content": head["content"]}
+            )
 
     def tick(self, now: float) -> None:
         """Reply to questions that are complete or expired, and send changed states to all."""
@@ -95,8 +97,8 @@ class Switchboard:
                 for one in self._workers.values()
             ],
         }
-        if picture != self._told:
-            self._told = picture
+        if picture != self._sent:
+            self._sent = picture
             for worker in self._workers.values():
                 if worker.introduced:
                     worker.send(picture)

@@ -38,7 +38,7 @@ class Systemd:
         """True if there is a supervisor."""
         return bool(self._address)
 
-    def tell(self, *lines: str) -> None:
+    def notify(self, *lines: str) -> None:
         """Send `lines`, such as "READY=1", without waiting; they are lost on failure."""
         if not self._address:
             return

@@ -71,16 +71,16 @@ class WorkerProcess:
         self.signs = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.signs.bind("")  # the kernel chooses a name in the abstract namespace
         self.signs.setblocking(False)
-        told = dict(os.environ)
+        environment = dict(os.environ)
         for name in ("WATCHDOG_USEC", "WATCHDOG_PID"):
-            told.pop(name, None)
-        told["NOTIFY_SOCKET"] = "@" + self.signs.getsockname()[1:].decode()
+            environment.pop(name, None)
+        environment["NOTIFY_SOCKET"] = "@" + self.signs.getsockname()[1:].decode()
         if options.watchdog_seconds:
-            told["WATCHDOG_USEC"] = str(int(options.watchdog_seconds * 1e6))
+            environment["WATCHDOG_USEC"] = str(int(options.watchdog_seconds * 1e6))
         passed = (far.fileno(), messages.fileno())
         self._process = subprocess.Popen(  # noqa: S603 - the command that this process is
             options.command,
-            env=environment_of(place, options.count, passed, told, first=first, port=port),
+            env=environment_of(place, options.count, passed, environment, first=first, port=port),
             pass_fds=passed,
             process_group=0,  # a terminal's signals come once, from the parent
         )
@@ -104,14 +104,14 @@ class WorkerProcess:
     @property
     def member(self) -> WorkerView:
         """The worker's state, for decisions about it."""
-        said = self.state
+        state = self.state
         return WorkerView(
             self.pid,
             self.place,
             self.started,
             accepting=self.accepting,
-            ready=bool(said.get("ready")),
-            settled=bool(said.get("settled")),
+            ready=bool(state.get("ready")),
+            settled=bool(state.get("settled")),
             retiring=self.retiring,
         )
 

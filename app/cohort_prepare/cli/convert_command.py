@@ -97,11 +97,13 @@ def convert(
     with progress() as shown:
         task = shown.add_task("Converting", total=None)
 
-        def say(line: str) -> None:
+        def on_progress(line: str) -> None:
             shown.update(task, description=line)
 
         with (
-            source_on_disk(source, framework, python=python, packages=packages, say=say) as (
+            source_on_disk(
+                source, framework, python=python, packages=packages, on_progress=on_progress
+            ) as (
                 on_disk,
                 known,
             ),
@@ -112,7 +114,7 @@ def convert(
                 weights=weights,
                 python=python,
                 packages=packages,
-                say=say,
+                on_progress=on_progress,
             ) as opened,
         ):
             made = convert_source(
@@ -123,7 +125,7 @@ def convert(
                 verify=verify,
                 dynamic=_open_axes(dynamic),
                 labels=_read_classes(classes) if classes else (),
-                say=say,
+                on_progress=on_progress,
             )
     return Report(True, _findings(out, opened.framework.name, made), _lines(out, made))
 

@@ -125,7 +125,11 @@ def optimize_command(
     with progress() as bar:
         task = bar.add_task("Starting", total=None)
         done = optimize(
-            model, out, options=options, cases=inputs, say=lambda t: bar.update(task, description=t)
+            model,
+            out,
+            options=options,
+            cases=inputs,
+            on_progress=lambda t: bar.update(task, description=t),
         )
     return _report(done, out)
 
@@ -141,10 +145,10 @@ def _report(done: Optimized, out: Path) -> Report:
 def _table(done: Optimized) -> Table:
     from rich.table import Table
 
-    sizes = sorted({rows for one in done.steps if one.weighed for rows in one.weighed.runs})
+    sizes = sorted({rows for one in done.steps if one.measured for rows in one.measured.runs})
     times = [f"{rows} row{'s' * (rows != 1)}" for rows in sizes]
     table = Table("step", "size", "nodes", *times, "load", "difference", "", header_style="bold")
-    first = next((one.weighed for one in done.steps if one.weighed and one.weighed.load), None)
+    first = next((one.measured for one in done.steps if one.measured and one.measured.load), None)
     table.add_row(
         "the model",
         _size(done.before.size),
@@ -155,31 +159,31 @@ def _table(done: Optimized) -> Table:
     for one in done.steps:
         table.add_row(*_row(one, sizes))
     if done.overall is not None and sum(one.kept for one in done.steps) > 1:
-        weighed, footprint = done.overall, done.after
+        measured, footprint = done.overall, done.after
         table.add_section()
         table.add_row(
             "all kept steps",
             _size(footprint.size),
             str(footprint.nodes),
-            *[_time(weighed.runs.get(rows)) for rows in sizes],
-            _time(weighed.load),
-            f"{weighed.difference.max_absolute:.1e}" if weighed.difference else "",
+            *[_time(measured.runs.get(rows)) for rows in sizes],
+            _time(measured.load),
+            f"{measured.difference.max_absolute:.1e}" if measured.difference else "",
         )
     return table
 
 
 def _row(one: StepOutcome, sizes: list[int]) -> list[str]:
-    footprint, weighed = one.footprint, one.weighed
+    footprint, measured = one.footprint, one.measured
     verdict = f"{'kept' if one.kept else 'left'}: {one.why}"
-    if footprint is None or weighed is None:
+    if footprint is None or measured is None:
         return [one.step.name, "", "", *[""] * len(sizes), "", "", verdict]
     return [
         one.step.name,
         _size(footprint.size),
         str(footprint.nodes),
-        *[_time(weighed.runs.get(rows)) for rows in sizes],
-        _time(weighed.load),
-        f"{weighed.difference.max_absolute:.1e}" if weighed.difference else "",
+        *[_time(measured.runs.get(rows)) for rows in sizes],
+        _time(measured.load),
+        f"{measured.difference.max_absolute:.1e}" if measured.difference else "",
         verdict,
     ]
 
@@ -204,10 +208,10 @@ def _lines(done: Optimized, out: Path) -> list[str]:
     ]
     kept = ", ".join(one.step.name for one in done.steps if one.kept)
     lines.append(f"{out}: {f'with {kept}' if kept else 'unchanged'}")
-    if weighed := next((one.weighed for one in done.steps if one.weighed), None):
+    if measured := next((one.measured for one in done.steps if one.measured), None):
         lines.append("x: processor time relative to the model before; median of alternating runs")
-        if weighed.unbatchable:
-            lines.append(f"Timed with one batch size only: {weighed.unbatchable}")
+        if measured.unbatchable:
+            lines.append(f"Timed with one batch size only: {measured.unbatchable}")
     if done.ort_files:
         folder = done.ort_files[0].parent
         lines.append(f"{folder}: {', '.join(file.name for file in done.ort_files)}")

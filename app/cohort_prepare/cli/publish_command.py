@@ -106,11 +106,11 @@ def publish(
     with progress() as shown:
         task = shown.add_task("Checking the model", total=None)
 
-        def say(line: str) -> None:
+        def on_progress(line: str) -> None:
             shown.update(task, description=line)
 
         with ExitStack() as until_published:
-            path = until_published.enter_context(onnx_on_disk(model, say=say))
+            path = until_published.enter_context(onnx_on_disk(model, on_progress=on_progress))
             opened = source and until_published.enter_context(
                 source_or_onnx(
                     source,
@@ -119,7 +119,7 @@ def publish(
                     weights=weights,
                     python=python,
                     packages=packages,
-                    say=say,
+                    on_progress=on_progress,
                 )
             )
             request = PublishRequest(
@@ -135,7 +135,7 @@ def publish(
                 key=key,
                 limits=InspectionLimits(settings.inspection_seconds, settings.inspection_mb),
             )
-            made = publish_model(request, say=say)
+            made = publish_model(request, on_progress=on_progress)
     return Report(True, _findings(name, made), _lines(name, made))
 
 

@@ -121,11 +121,11 @@ def quantize(
     with progress() as bar:
         task = bar.add_task("Reading the model", total=None)
 
-        def told(text: str) -> None:
+        def on_progress(text: str) -> None:
             bar.update(task, description=_capital(text))
 
-        result = quantize_model(model, out, options, told=told)
-        told("drawing")
+        result = quantize_model(model, out, options, on_progress=on_progress)
+        on_progress("drawing")
         drawn = None if plot is None else _draw(model, plot, options, result)
     return _report(model, out, options, result, drawn)
 
@@ -163,8 +163,8 @@ def _report(
     lines = [_capital(result.reason)]
     for one in result.candidates:
         why = one.failure if one.pair is None else why_not(one.pair, options.limits)
-        told = result.acceptable or one.pair is None  # else the reason includes them
-        if why and options.recipe == "auto" and told:
+        shown = result.acceptable or one.pair is None  # else the reason includes them
+        if why and options.recipe == "auto" and shown:
             lines.append(f"Not {one.name}: {why}")
     lines += [_capital(note) for note in (*result.notes, *([drawn] if drawn else []))]
     lines.append(f"Wrote {out}" if result.acceptable else "Nothing was written")

@@ -29,7 +29,7 @@ def source_or_onnx(
     *,
     python: str | None,
     packages: Sequence[str],
-    say: Callable[[str], None],
+    on_progress: Callable[[str], None],
     **options: Any,
 ) -> Iterator[SourceModel | Path]:
     """Yield the source with these options, as in `detecting.open_source`, or its ONNX file.
@@ -39,7 +39,7 @@ def source_or_onnx(
     from cohort_prepare.detecting import open_source
     from cohort_prepare.mlflow_models import source_on_disk
 
-    where: dict[str, Any] = {"python": python, "packages": packages, "say": say}
+    where: dict[str, Any] = {"python": python, "packages": packages, "on_progress": on_progress}
     with source_on_disk(text, framework, onnx=True, **where) as (on_disk, known):
         if Path(on_disk).suffix.lower() in {".onnx", ".ort"}:
             yield Path(on_disk)

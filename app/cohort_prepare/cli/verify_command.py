@@ -99,7 +99,7 @@ def verify(
             weights=weights,
             python=python,
             packages=packages,
-            say=lambda line: shown.update(task, description=line),
+            on_progress=lambda line: shown.update(task, description=line),
         ) as opened:
             shown.update(task, description="Comparing", total=cases.rows if cases else None)
             verified = verify_model(

@@ -99,27 +99,29 @@ LEVEL_WITHIN = 1e-5
 """Two scores that are closer are equal: rounding decides which is larger."""
 
 
-def settle(expected: Arrays, got: Arrays) -> tuple[Arrays, int]:
+def resolve_ties(expected: Arrays, got: Arrays) -> tuple[Arrays, int]:
     """Return expected outputs that are comparable with `got`, and the number of tied labels.
 
     Numbers of the same kind are cast to the datatype of `got`, if in range. For a row whose two
     best scores are equal, the label of `got` is used.
     """
-    settled = {
+    comparable = {
         name: in_datatype(value, got[name].dtype)
         if name in got and kind_of(got[name]) == kind_of(value)
         else value
         for name, value in expected.items()
     }
-    label = settled.get("label")
-    scores = next((settled[name] for name in ("probabilities", "scores") if name in settled), None)
+    label = comparable.get("label")
+    scores = next(
+        (comparable[name] for name in ("probabilities", "scores") if name in comparable), None
+    )
     if label is None or scores is None or label.shape != scores.shape[:1] or scores.ndim != 2:
-        return settled, 0
+        return comparable, 0
     if "label" not in got or got["label"].shape != label.shape or scores.shape[1] < 2:
-        return settled, 0
+        return comparable, 0
     best = np.sort(scores.astype(np.float64), axis=1)[:, -2:]
     level = (best[:, 1] - best[:, 0] <= LEVEL_WITHIN * np.maximum(1, np.abs(best[:, 1]))) & (
         label != got["label"]
     )
-    settled["label"] = np.where(level, got["label"], label).astype(label.dtype)
-    return settled, int(level.sum())
+    comparable["label"] = np.where(level, got["label"], label).astype(label.dtype)
+    return comparable, int(level.sum())

@@ -27,8 +27,8 @@ class CatboostModels:
         try:
             model.load_model(reference.text)
         except catboost.CatBoostError as error:
-            told = " ".join(str(error).split())[-300:]
-            raise Misused(f"CatBoost cannot read {reference.text}: {told}") from error
+            text = " ".join(str(error).split())[-300:]
+            raise Misused(f"CatBoost cannot read {reference.text}: {text}") from error
         tells_classes = len(model.classes_) > 0
         kind = catboost.CatBoostClassifier if tells_classes else catboost.CatBoostRegressor
         whole = kind()

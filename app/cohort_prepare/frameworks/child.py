@@ -1,4 +1,4 @@
-"""Jobs of the process that has a framework: `look`, `export` and `run`.
+"""Jobs of the process that has a framework: `inspect`, `export` and `run`.
 
 One process runs all jobs of a model (`SourceModel`), which it loads once.
 """
@@ -28,13 +28,13 @@ from cohort_prepare.frameworks import (
 from cohort_prepare.frameworks.callables import MissingModule, load_object
 
 
-def look(reference: Mapping[str, Any]) -> dict[str, Any]:
+def inspect(reference: Mapping[str, Any]) -> dict[str, Any]:
     """Return the top-level modules of the model's classes, closest first, or a missing package."""
     _import(ANY_FRAMEWORK)
     try:
         model = load_object(Reference(**reference))
     except MissingModule as error:
-        return {"missing": error.module, "says": str(error)}
+        return {"missing": error.module, "message": str(error)}
     if isinstance(model, tuple) and model:
         model = model[0]  # with example inputs
     modules = [one.__module__.split(".")[0] for one in type(model).__mro__]

@@ -111,10 +111,10 @@ def _load_keras(reference: Reference) -> Any:
             reference.text, compile=False, safe_mode=not reference.trust_pickle
         )
     except (ValueError, OSError) as error:
-        told = " ".join(str(error).split())[:500]
-        unsafe = "safe_mode" in told or "lambda" in told.lower()
+        text = " ".join(str(error).split())[:500]
+        unsafe = "safe_mode" in text or "lambda" in text.lower()
         hint = "; add --trust-pickle to allow its code, if you made the file" if unsafe else ""
-        raise Misused(f"{Path(reference.text).name} cannot be loaded: {told}{hint}") from error
+        raise Misused(f"{Path(reference.text).name} cannot be loaded: {text}{hint}") from error
 
 
 def _of_keras(model: Any) -> TensorflowFunction:

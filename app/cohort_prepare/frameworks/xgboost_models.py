@@ -47,8 +47,8 @@ class XgboostModels:
         try:
             booster.load_model(reference.text)
         except xgboost.core.XGBoostError as error:
-            told = str(error).strip().splitlines()[0]
-            raise Misused(f"XGBoost cannot read {reference.text}: {told}") from error
+            text = str(error).strip().splitlines()[0]
+            raise Misused(f"XGBoost cannot read {reference.text}: {text}") from error
         return booster
 
     def export(self, model: Any, request: ExportRequest) -> Exported:

@@ -6,9 +6,9 @@ from math import isfinite
 from typing import Any
 
 from cohort_prepare.evaluating.timing import Comparison
+from cohort_prepare.optimizing.measuring import MeasuredChange
 from cohort_prepare.optimizing.optimizer import Optimized, StepOutcome
 from cohort_prepare.optimizing.verdicts import Footprint
-from cohort_prepare.optimizing.weighing import Weighed
 
 
 def describe_optimized(done: Optimized) -> dict[str, Any]:
@@ -18,7 +18,7 @@ def describe_optimized(done: Optimized) -> dict[str, Any]:
         "before": _footprint(done.before),
         "after": _footprint(done.after),
         "steps": [_step(one) for one in done.steps],
-        "overall": _weighed(done.overall),
+        "overall": _describe_measured(done.overall),
         "ort_files": [str(file) for file in done.ort_files],
     }
 
@@ -32,7 +32,7 @@ def _step(one: StepOutcome) -> dict[str, Any]:
         "versions": dict(one.versions),
         "warnings": list(one.warnings),
         "after": _footprint(one.footprint) if one.footprint else None,
-        "measured": _weighed(one.weighed),
+        "measured": _describe_measured(one.measured),
     }
 
 
@@ -40,16 +40,16 @@ def _footprint(footprint: Footprint) -> dict[str, int]:
     return {"size": footprint.size, "nodes": footprint.nodes}
 
 
-def _weighed(weighed: Weighed | None) -> dict[str, Any] | None:
-    if weighed is None:
+def _describe_measured(measured: MeasuredChange | None) -> dict[str, Any] | None:
+    if measured is None:
         return None
-    difference = weighed.difference
+    difference = measured.difference
     return {
         "max_absolute": _number(difference.max_absolute) if difference else None,
         "max_relative": _number(difference.max_relative) if difference else None,
-        "runs": {str(rows): _compared(one) for rows, one in weighed.runs.items()},
-        "load": _compared(weighed.load) if weighed.load else None,
-        "one_size_since": weighed.unbatchable,
+        "runs": {str(rows): _compared(one) for rows, one in measured.runs.items()},
+        "load": _compared(measured.load) if measured.load else None,
+        "one_size_since": measured.unbatchable,
     }
 
 

@@ -21,8 +21,8 @@ from cohort_prepare.onnx_files import (
     write_onnx_to,
 )
 from cohort_prepare.optimizing.choices import OptimizeOptions, OptimizeStep
+from cohort_prepare.optimizing.measuring import MeasuredChange
 from cohort_prepare.optimizing.verdicts import Footprint, judge_step
-from cohort_prepare.optimizing.weighing import Weighed
 from cohort_prepare.optimizing.worker import Worker
 from cohort_prepare.steps import StepRecord, add_step
 
@@ -35,7 +35,7 @@ class StepOutcome:
     what: Description of the change.
     versions: Versions of the libraries that were used.
     footprint: Footprint of the model after the step; None if it failed.
-    weighed: Comparison with the model before the step; None if not measured.
+    measured: Comparison with the model before the step; None if not measured.
     warnings: Warnings for users of the model.
     """
 
@@ -45,7 +45,7 @@ class StepOutcome:
     what: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     footprint: Footprint | None = None
-    weighed: Weighed | None = None
+    measured: MeasuredChange | None = None
     warnings: Sequence[str] = ()
 
 
@@ -64,7 +64,7 @@ class Optimized:
     before: Footprint
     after: Footprint
     steps: Sequence[StepOutcome]
-    overall: Weighed | None = None
+    overall: MeasuredChange | None = None
     ort_files: Sequence[Path] = ()
 
 
@@ -77,12 +77,12 @@ def optimize(
     *,
     options: OptimizeOptions = TRY_ALL,
     cases: Path | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> Optimized:
     """Write the best version of `model` to `out`; the model itself if no step is kept.
 
     cases: A .npz with inputs, for comparison and timing; default None: generated.
-    say: Called with a description of each step.
+    on_progress: Called with a description of each step.
 
     Raises Misused, Rejected if the model cannot run or a requested step fails, and OSError. Nothing
     is written in these cases.
@@ -90,7 +90,7 @@ def optimize(
     plan = options.plan()
     _check_paths(model, out)
     with temporary_folder(out.parent) as folder:
-        return _Run(model.resolve(), folder, options, cases, say).run(plan, out)
+        return _Run(model.resolve(), folder, options, cases, on_progress).run(plan, out)
 
 
 def _check_paths(model: Path, out: Path) -> None:
@@ -111,16 +111,21 @@ class _Run:
         folder: Path,
         options: OptimizeOptions,
         cases: Path | None,
-        say: Callable[[str], None],
+        on_progress: Callable[[str], None],
     ) -> None:
-        self._model, self._folder, self._options, self._say = model, folder, options, say
+        self._model, self._folder, self._options, self._on_progress = (
+            model,
+            folder,
+            options,
+            on_progress,
+        )
         self._cases = str(cases.resolve()) if cases else ""
         self._worker = Worker(folder, options.seconds)
 
     def run(self, plan: Sequence[OptimizeStep], out: Path) -> Optimized:
-        self._say(f"Running {self._model.name}")
-        looked = self._worker.ask("check_original", path=str(self._model), cases=self._cases)
-        before = Footprint(model_size(self._model), looked["nodes"])
+        self._on_progress(f"Running {self._model.name}")
+        checked = self._worker.ask("check_original", path=str(self._model), cases=self._cases)
+        before = Footprint(model_size(self._model), checked["nodes"])
         best, footprint, outcomes = self._model, before, list[StepOutcome]()
         for place, step in enumerate(plan):
             self._worker.share_time(len(plan) - place + _AT_THE_END)
@@ -146,7 +151,7 @@ class _Run:
 
     def _try(self, step: OptimizeStep, best: Path, footprint: Footprint, made: Path) -> StepOutcome:
         asked = self._options.asked(step)
-        self._say(f"Trying {step.title}")
+        self._on_progress(f"Trying {step.title}")
         try:
             answer = self._worker.ask(
                 "rewrite",
@@ -158,14 +163,14 @@ class _Run:
             )
             if "nothing" in answer:
                 return StepOutcome(step, False, answer["nothing"])
-            self._say(f"Measuring {step.title}")
-            weighed = self._weigh(best, made, [step])
+            self._on_progress(f"Measuring {step.title}")
+            measured = self._measure(best, made, [step])
         except Rejected as failure:
             if asked:
                 raise Rejected(f"{step.title}: {failure}") from failure
             return StepOutcome(step, False, str(failure))
         after = Footprint(model_size(made), answer["nodes"])
-        verdict = judge_step(step, footprint, after, weighed, asked=asked)
+        verdict = judge_step(step, footprint, after, measured, asked=asked)
         if asked and not verdict.kept:
             raise Rejected(f"{step.title}: {verdict.why}")
         return StepOutcome(
@@ -175,13 +180,13 @@ class _Run:
             answer["what"],
             answer["versions"],
             after,
-            weighed,
+            measured,
             answer["warnings"],
         )
 
-    def _weigh(self, before: Path, after: Path, steps: Sequence[OptimizeStep]) -> Weighed:
+    def _measure(self, before: Path, after: Path, steps: Sequence[OptimizeStep]) -> MeasuredChange:
         answer: Any = self._worker.ask(
-            "weigh_steps",
+            "measure_steps",
             before=str(before),
             after=str(after),
             steps=[step.name for step in steps],
@@ -189,22 +194,22 @@ class _Run:
             budget=self._options.budget,
             cases=self._cases,
         )
-        return TypeAdapter(Weighed).validate_python(answer)
+        return TypeAdapter(MeasuredChange).validate_python(answer)
 
-    def _overall(self, best: Path, kept: Sequence[StepOutcome]) -> Weighed | None:
+    def _overall(self, best: Path, kept: Sequence[StepOutcome]) -> MeasuredChange | None:
         """Compare the result with the model. Raises Rejected if small differences added up."""
         if len(kept) < 2:
-            return kept[0].weighed if kept else None
-        self._say("Measuring all together")
-        weighed = self._weigh(self._model, best, [one.step for one in kept])
-        if weighed.problem:
-            raise Rejected(f"all steps together: {weighed.problem}; choose fewer with --steps")
-        return weighed
+            return kept[0].measured if kept else None
+        self._on_progress("Measuring all together")
+        measured = self._measure(self._model, best, [one.step for one in kept])
+        if measured.problem:
+            raise Rejected(f"all steps together: {measured.problem}; choose fewer with --steps")
+        return measured
 
     def _export(self, best: Path) -> list[Path]:
         if self._options.ort_format is None:
             return []
-        self._say("Writing files for mobile and edge")
+        self._on_progress("Writing files for mobile and edge")
         folder = self._folder / "ort"
         folder.mkdir()
         self._worker.ask(
@@ -226,7 +231,7 @@ def _record(outcome: StepOutcome, before: Path, made: Path) -> None:
         versions=outcome.versions,
         options={"step": outcome.step.name},
         before=model_digest(before),
-        difference=outcome.weighed.difference if outcome.weighed else None,
+        difference=outcome.measured.difference if outcome.measured else None,
     )
     add_step(model, record)
     for file in made.parent.iterdir():

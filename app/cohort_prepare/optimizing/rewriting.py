@@ -181,10 +181,10 @@ def _to_float16(model: onnx.ModelProto) -> Rewritten:
             disable_shape_infer=model.ByteSize() > MAX_INLINE_BYTES,
         )
     sort_nodes(converted)
-    said = (
+    notes = (
         [f"{cut} weight values were cut to {MAX_FLOAT16:g}, the maximum of float16"] if cut else []
     )
-    return Rewritten(converted, "float16, inputs and outputs kept", _versions("onnxruntime"), said)
+    return Rewritten(converted, "float16, inputs and outputs kept", _versions("onnxruntime"), notes)
 
 
 MAX_FLOAT16, MIN_FLOAT16 = 65504.0, 5.96e-8
@@ -229,9 +229,9 @@ def _float_weights(model: onnx.ModelProto) -> Iterator[TensorProto]:
 
 def _optimize_offline(path: Path, before: onnx.ModelProto, level: str) -> Rewritten:
     optimized = save_optimized(path, level)
-    said = []
+    notes = []
     if level == "all":
-        said = [
+        notes = [
             "level all arranges weights for this processor: the model may not run on another one, "
             "or with another release of ONNX Runtime"
         ]
@@ -239,7 +239,7 @@ def _optimize_offline(path: Path, before: onnx.ModelProto, level: str) -> Rewrit
         optimized,
         f"ONNX Runtime, level {level}, {_nodes(before)} to {_nodes(optimized)} nodes",
         _versions("onnxruntime"),
-        said,
+        notes,
     )
 
 

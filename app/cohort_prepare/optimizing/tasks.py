@@ -14,7 +14,7 @@ from typing import Any
 def check_original(path: str, cases: str) -> dict[str, Any]:
     """Check that a model runs, on `cases` if given; return the number of its nodes."""
     from cohort_prepare.onnx_files import read_onnx
-    from cohort_prepare.optimizing.weighing import check_runs
+    from cohort_prepare.optimizing.measuring import check_runs
 
     nodes = len(read_onnx(Path(path)).graph.node)
     check_runs(Path(path), Path(cases) if cases else None)
@@ -39,14 +39,14 @@ def rewrite(step: str, path: str, out: str, opset: int, model_type: str) -> dict
     }
 
 
-def weigh_steps(
+def measure_steps(
     before: str, after: str, steps: list[str], sizes: list[int], budget: float, cases: str
 ) -> dict[str, Any]:
-    """Compare and time two models; return a `Weighed`."""
+    """Compare and time two models; return a `MeasuredChange`."""
     from cohort_prepare.optimizing.choices import OPTIMIZE_STEPS
-    from cohort_prepare.optimizing.weighing import weigh
+    from cohort_prepare.optimizing.measuring import measure_change
 
-    weighed = weigh(
+    measured = measure_change(
         Path(before),
         Path(after),
         allowed=max((OPTIMIZE_STEPS[step].allowed for step in steps), key=lambda one: one.share),
@@ -54,7 +54,7 @@ def weigh_steps(
         budget=budget,
         cases=Path(cases) if cases else None,
     )
-    return asdict(weighed)
+    return asdict(measured)
 
 
 def write_mobile(path: str, folder: str, target: str) -> dict[str, Any]:

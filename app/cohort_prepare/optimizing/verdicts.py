@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cohort_prepare.evaluating.timing import Comparison, Ratio
 from cohort_prepare.optimizing.choices import OptimizeStep
-from cohort_prepare.optimizing.weighing import Weighed
+from cohort_prepare.optimizing.measuring import MeasuredChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,21 +31,26 @@ SMALLER = 0.99
 
 
 def judge_step(
-    step: OptimizeStep, before: Footprint, after: Footprint, weighed: Weighed, *, asked: bool
+    step: OptimizeStep,
+    before: Footprint,
+    after: Footprint,
+    measured: MeasuredChange,
+    *,
+    asked: bool,
 ) -> StepVerdict:
     """Keep a step if outputs match, no batch size is slower, and size or speed improves.
 
     A requested step only needs matching outputs. A lossy step must make runs faster.
     """
-    if weighed.problem:
-        return StepVerdict(False, weighed.problem)
-    runs, load = weighed.runs, weighed.load
+    if measured.problem:
+        return StepVerdict(False, measured.problem)
+    runs, load = measured.runs, measured.load
     slower = [_times(rows, one.ratio) for rows, one in runs.items() if one.ratio.slower]
     if load is not None and load.ratio.slower and not _faster(runs):
         slower.append(f"to load ({load.ratio.median:.2f}x the time)")
     if slower:
-        said = "slower " + ", ".join(slower)
-        return StepVerdict(asked, f"requested, though {said}" if asked else said)
+        text = "slower " + ", ".join(slower)
+        return StepVerdict(asked, f"requested, though {text}" if asked else text)
     gains = list(_gains(before, after, runs, load))
     if step.lossy and not asked and not _faster(runs):
         return StepVerdict(False, "not faster, and loses precision" + _also(gains))

@@ -1,4 +1,4 @@
-// Begins the page that stands alone, after the modules that draw.
+// The start of the standalone page, after the drawing modules.
 
 const { title, rows, ...model } = JSON.parse(document.getElementById("data").textContent);
 document.getElementById("title").textContent = document.title = title;

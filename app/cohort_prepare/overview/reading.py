@@ -48,14 +48,14 @@ def read_light(path: Path) -> tuple[onnx.ModelProto, ModelParameters]:
     is missing there, OSError, and errors of protobuf.
     """
     model = onnx.load(path, load_external_data=False)
-    tally = _Weights()
+    weights = _Weights()
     for graph in (model.graph, *_bodies(model)):
         for tensor in _tensors(graph):
-            tally.add(tensor, "inside")
+            weights.add(tensor, "inside")
             _lighten(tensor, path.parent)
         for sparse in graph.sparse_initializer if isinstance(graph, onnx.GraphProto) else ():
-            tally.add_sparse(sparse)
-    return model, tally.parameters()
+            weights.add_sparse(sparse)
+    return model, weights.parameters()
 
 
 def _bodies(model: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
@@ -104,11 +104,11 @@ def _lighten(tensor: TensorProto, folder: Path) -> None:
 
 def _check_inside(tensor: TensorProto, folder: Path) -> None:
     """Raise LoadFailed if the weight's range is outside its file."""
-    said = {one.key: one.value for one in tensor.external_data}
-    size = (folder / said.get("location", "")).stat().st_size
+    location = {one.key: one.value for one in tensor.external_data}
+    size = (folder / location.get("location", "")).stat().st_size
     try:
-        offset = int(said.get("offset") or 0)
-        length = int(said.get("length") or 0)
+        offset = int(location.get("offset") or 0)
+        length = int(location.get("length") or 0)
     except ValueError:
         raise LoadFailed(f"the offset of {quoted(tensor.name)} is not a number") from None
     least = max(length, 1 if math.prod(tensor.dims) else 0)

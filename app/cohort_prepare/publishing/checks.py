@@ -64,8 +64,8 @@ def check_publishable(path: Path, cache: Path, limits: InspectionLimits) -> Chec
     try:
         onnx.checker.check_model(str(path), full_check=True)
     except Exception as error:  # several types, raised by C++
-        told = " ".join(str(error).split())[:500]
-        raise Rejected(f"{path.name} is not valid ONNX: {told}") from error
+        text = " ".join(str(error).split())[:500]
+        raise Rejected(f"{path.name} is not valid ONNX: {text}") from error
     check_interface(model)
     inspector = Inspector(limits, cache, lambda _: None)
     try:

@@ -25,12 +25,12 @@ from cohort.repository import (
 )
 from cohort.session import ORT_VERSION, Session, machine, open_session
 from cohort.tensors import Array
-from cohort_prepare.detecting import Say
+from cohort_prepare.detecting import OnProgress
 from cohort_prepare.evaluating.accuracy import LabelCount, PairedAccuracy
 from cohort_prepare.evaluating.cases import Cases, fit_cases, read_cases, read_labels, run_named
 from cohort_prepare.evaluating.differences import largest, measure_pairs
 from cohort_prepare.evaluating.graph_hints import Precision, read_hints
-from cohort_prepare.evaluating.pairing import settle
+from cohort_prepare.evaluating.pairing import resolve_ties
 from cohort_prepare.evaluating.timing import time_in_turn
 from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.onnx_files import options_for
@@ -82,7 +82,7 @@ def gather_evidence(
     labels: Path | None = None,
     source: SourceModel | Path | None = None,
     before: Path | None = None,
-    say: Say = lambda _: None,
+    on_progress: OnProgress = lambda _: None,
 ) -> PublishEvidence:
     """Run the model at `path` and collect evidence.
 
@@ -98,7 +98,7 @@ def gather_evidence(
     session = open_session(path, options=options_for(path))
     try:
         cases = _cases(session, examples)
-        say("Comparing outputs")
+        on_progress("Comparing outputs")
         if cases.outputs:
             _meet(session, cases, examples)
         right = None if labels is None else read_labels(labels, cases.rows)
@@ -109,9 +109,9 @@ def gather_evidence(
             difference, paired = _verify(source, path, given, right, notes, precision)
             if accuracy is not None and paired is not None:
                 accuracy = replace(accuracy, after=paired.after, before=paired.before)
-        say("Running the examples")
+        on_progress("Running the examples")
         kept = _examples(session, path, precision, cases, notes)
-        say("Timing runs")
+        on_progress("Timing runs")
         latency = _latency(session, cases, before)
     except CohortError as error:
         if isinstance(error, (Misused, Rejected)):
@@ -157,7 +157,7 @@ def _meet(session: Session, cases: Cases, examples: Path | None) -> None:
     """Raise Rejected if the outputs differ from the expected ones."""
     batches = [run_named(session, batch.inputs) for _, batch in _batches(session, cases)]
     got = {name: _joined([one[name] for one in batches]) for name in batches[0]}
-    expected, _ = settle(cases.outputs, got)
+    expected, _ = resolve_ties(cases.outputs, got)
     if reason := explain(Pair(expected, got), Tolerance(1e-3, 1e-2)):
         raise Rejected(f"the model's outputs differ from those in {examples}: {reason}")
 

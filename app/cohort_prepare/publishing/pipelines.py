@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cohort.errors import LoadFailed, quoted
-from cohort.pipelines import NotTold, check_pipeline, files_named, read_pipeline
+from cohort.pipelines import NotDeclared, check_pipeline, files_named, read_pipeline
 from cohort.repository import (
     MANIFEST_FILE,
     PIPELINE_FILE,
@@ -52,6 +52,6 @@ def check_pipeline_file(path: Path, name: str, to: str) -> CheckedPipeline:
     snapshot = scan(Path(to), quiet=0, kinds=VERSION_FILES)
     try:
         check_pipeline(Found(path, path.parent, ""), snapshot, name)
-    except (LoadFailed, NotTold) as error:
+    except (LoadFailed, NotDeclared) as error:
         return CheckedPipeline(files, (f"it cannot run with the models in {to}: {error}",))
     return CheckedPipeline(files, ())

@@ -108,11 +108,11 @@ class Publication:
 
 
 def publish_model(
-    request: PublishRequest, *, say: Callable[[str], None] = lambda _: None
+    request: PublishRequest, *, on_progress: Callable[[str], None] = lambda _: None
 ) -> Publication:
     """Publish a model atomically as the next version.
 
-    say: Called with a description of each step; default: ignored.
+    on_progress: Called with a description of each step; default: ignored.
 
     A version that already has these files, and the key's signature if one is given, is returned
     after it passes the given examples. Raises Misused, Rejected and OSError; then nothing
@@ -130,20 +130,22 @@ def publish_model(
         with TemporaryDirectory(prefix="cohort-") as name:
             folder = Path(name) / "version"
             folder.mkdir()
-            return _publish(request, folder, say)
+            return _publish(request, folder, on_progress)
     with folder_for_version(Path(request.to) / request.name) as folder:
-        return _publish(request, folder, say)
+        return _publish(request, folder, on_progress)
 
 
-def _publish(request: PublishRequest, folder: Path, say: Callable[[str], None]) -> Publication:
+def _publish(
+    request: PublishRequest, folder: Path, on_progress: Callable[[str], None]
+) -> Publication:
     if request.model.name == PIPELINE_FILE:
-        return _publish_pipeline(request, folder, say)
+        return _publish_pipeline(request, folder, on_progress)
     with temporary_folder(folder) as work:
-        say("Checking the model")
+        on_progress("Checking the model")
         checked = check_publishable(request.model, work, request.limits)
-        path, notes = _prepare(request, work, say)
+        path, notes = _prepare(request, work, on_progress)
         if path != request.model:
-            say("Checking the new model")
+            on_progress("Checking the new model")
             checked = check_publishable(path, work, request.limits)
         digests = _copy(path, checked.external, folder)
         already = _already(request, digests)
@@ -157,7 +159,7 @@ def _publish(request: PublishRequest, folder: Path, say: Callable[[str], None]) 
             labels=request.labels,
             source=request.source,
             before=before,
-            say=say,
+            on_progress=on_progress,
         )
         if already is not None:
             return replace(already, notes=(*notes, *evidence.notes))
@@ -171,16 +173,16 @@ def _publish(request: PublishRequest, folder: Path, say: Callable[[str], None]) 
         manifest = replace(manifest, features={})
         content = dump_manifest(manifest)
     signer = _write_manifest(request, folder, content)
-    say("Writing the card")
+    on_progress("Writing the card")
     notes = (*notes, *evidence.notes, *_alone(checked.rows))
     write_card(folder, manifest, given=evidence.given, signer=signer, notes=notes)
-    say("Publishing the version")
+    on_progress("Publishing the version")
     version, where = _place(request, folder)
     return Publication(version, where, manifest, signer=signer, notes=notes)
 
 
 def _publish_pipeline(
-    request: PublishRequest, folder: Path, say: Callable[[str], None]
+    request: PublishRequest, folder: Path, on_progress: Callable[[str], None]
 ) -> Publication:
     """Publish a pipeline with the files that it names. Nothing is run."""
     if request.gives_evidence or request.optimize or request.quantize is not None:
@@ -188,7 +190,7 @@ def _publish_pipeline(
             f"a {PIPELINE_FILE} is published unchanged: examples, labels, source, optimize and "
             "quantize are for its models"
         )
-    say("Checking the pipeline")
+    on_progress("Checking the pipeline")
     checked = check_pipeline_file(request.model, request.name, request.to)
     for name in (PIPELINE_FILE, *checked.files):
         shutil.copyfile(request.model.parent / name, folder / name)
@@ -198,7 +200,7 @@ def _publish_pipeline(
         return replace(already, notes=checked.notes)
     manifest = Manifest(1, files, model=request.name)
     signer = _write_manifest(request, folder, dump_manifest(manifest))
-    say("Publishing the version")
+    on_progress("Publishing the version")
     version, where = _place(request, folder)
     return Publication(version, where, manifest, signer=signer, notes=checked.notes)
 
@@ -213,7 +215,7 @@ def _write_manifest(request: PublishRequest, folder: Path, content: bytes) -> st
 
 
 def _prepare(
-    request: PublishRequest, work: Path, say: Callable[[str], None]
+    request: PublishRequest, work: Path, on_progress: Callable[[str], None]
 ) -> tuple[Path, tuple[str, ...]]:
     """Apply the requested steps; return the resulting file and notes."""
     path = request.model
@@ -223,7 +225,10 @@ def _prepare(
 
         made = work / "optimized" / _MODEL_FILE
         made.parent.mkdir()
-        if any(one.kept for one in optimize(path, made, cases=request.examples, say=say).steps):
+        if any(
+            one.kept
+            for one in optimize(path, made, cases=request.examples, on_progress=on_progress).steps
+        ):
             path = made
     if request.quantize is not None:
         from cohort_prepare.quantizing import QuantizeOptions, quantize_model
@@ -236,7 +241,7 @@ def _prepare(
             inputs=request.examples,
             labels=request.labels,
         )
-        result = quantize_model(path, made, options, told=say)
+        result = quantize_model(path, made, options, on_progress=on_progress)
         if result.acceptable:
             path, notes = made, result.notes
         elif request.quantize == "auto":

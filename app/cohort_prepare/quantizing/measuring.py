@@ -17,7 +17,7 @@ from cohort_prepare.evaluating.differences import measure_pairs
 from cohort_prepare.evaluating.timing import compare_in_turn
 from cohort_prepare.failures import Rejected
 from cohort_prepare.onnx_files import model_size
-from cohort_prepare.quantizing.quality import Quality, Tally
+from cohort_prepare.quantizing.quality import Quality, QualityTotals
 from cohort_prepare.quantizing.samples import read_samples
 
 BATCHES = (1, 8, 32)
@@ -82,20 +82,20 @@ def measure_pair(
     candidate: Path,
     samples: Path | None,
     labels: Path | None,
-    told: Callable[[str], None],
+    on_progress: Callable[[str], None],
 ) -> MeasuredPair:
     """Measure two models.
 
     samples: Rows to compare outputs on, and to time; None: generated.
     labels: Correct answers for the rows; None: unknown.
-    told: Called with progress messages.
+    on_progress: Called with progress messages.
 
     Raises Misused, and Rejected if a model cannot run.
     """
     pair = Opened(original, candidate, samples, labels)
-    told("comparing outputs")
+    on_progress("comparing outputs")
     quality = pair.compare()
-    told("timing runs")
+    on_progress("timing runs")
     seconds = pair.time_runs()
     sides = [
         ModelMeasurement(
@@ -140,13 +140,14 @@ class Opened:
     def compare(self, most: int = MAX_ROWS) -> Quality:
         """Compare outputs on at most `most` rows. Raises Misused."""
         decides = self._samples is not None  # generated rows have no class
-        tally, partial = Tally(self.sessions[0].outputs, self._labels, decides=decides), False
+        totals = QualityTotals(self.sessions[0].outputs, self._labels, decides=decides)
+        partial = False
         for batch in self.batches():
             expected, got = (run_named(one, batch) for one in self.sessions)
-            tally.add(expected, got)
-            if partial := tally.rows >= most:
+            totals.add(expected, got)
+            if partial := totals.rows >= most:
                 break
-        return tally.quality(partial=partial)
+        return totals.quality(partial=partial)
 
     def time_runs(self) -> tuple[dict[int, float], dict[int, float]]:
         """Return run seconds of both by batch size: the original's fastest, and it times the ratio.

@@ -44,7 +44,7 @@ class Quality:
     broken: str = ""
 
 
-class Tally:
+class QualityTotals:
     """Accumulates a Quality.
 
     outputs: The model's outputs.

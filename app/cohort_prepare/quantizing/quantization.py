@@ -16,6 +16,7 @@ from cohort_prepare.onnx_files import (
     write_onnx,
 )
 from cohort_prepare.quantizing.deciding import decide
+from cohort_prepare.quantizing.job_runner import JobRunner
 from cohort_prepare.quantizing.measuring import MeasuredPair
 from cohort_prepare.quantizing.quality import Quality
 from cohort_prepare.quantizing.recipes import (
@@ -33,25 +34,26 @@ from cohort_prepare.quantizing.results import Candidate, Quantized, QuantizeOpti
 from cohort_prepare.quantizing.search import SearchResult
 from cohort_prepare.quantizing.verdict import closest, why_unacceptable
 from cohort_prepare.quantizing.work import Build
-from cohort_prepare.quantizing.workshop import Workshop
 from cohort_prepare.steps import StepDifference, StepRecord, add_step
 
 
 def quantize_model(
-    model: Path, out: Path, options: QuantizeOptions, *, told: Callable[[str], None]
+    model: Path, out: Path, options: QuantizeOptions, *, on_progress: Callable[[str], None]
 ) -> Quantized:
     """Quantize `model`, and write the chosen recipe's model, with a record of the step, to `out`.
 
     A named recipe is chosen unless its outputs lose more than allowed. "auto" chooses the fastest
     that pays, or none. If no recipe is chosen, nothing is written.
 
-    told: Called with progress messages.
+    on_progress: Called with progress messages.
 
     Raises Misused, Rejected if nothing can be quantized or a named recipe fails, and OSError.
     """
     _check(model, out, options)
     with temporary_folder(out.parent) as folder:
-        bench = _Bench(model, options, Workshop(folder.absolute(), options.job_seconds, told))
+        bench = _Bench(
+            model, options, JobRunner(folder.absolute(), options.job_seconds, on_progress)
+        )
         candidates = bench.try_recipes()
         result = decide(
             bench.facts, options, candidates, calibration_rows=bench.rows, notes=bench.notes
@@ -80,10 +82,10 @@ def _check(model: Path, out: Path, options: QuantizeOptions) -> None:
 class _Bench:
     """Tries recipes on one model."""
 
-    def __init__(self, model: Path, options: QuantizeOptions, workshop: Workshop) -> None:
-        self.model, self.options, self._workshop = model.absolute(), options, workshop
-        self._folder = workshop.folder
-        self._prepared = workshop.folder / "prepared" / "model.onnx"
+    def __init__(self, model: Path, options: QuantizeOptions, runner: JobRunner) -> None:
+        self.model, self.options, self._runner = model.absolute(), options, runner
+        self._folder = runner.folder
+        self._prepared = runner.folder / "prepared" / "model.onnx"
         self._samples = _absolute(options.inputs or options.calibration)
         self._labels = _absolute(options.labels)
         self.rows = 0
@@ -92,7 +94,7 @@ class _Bench:
 
     def _pre_process(self) -> GraphFacts:
         self._prepared.parent.mkdir()
-        facts = self._workshop.ask(
+        facts = self._runner.ask(
             GraphFacts, "read_graph", "reading the model", model=self.model, out=self._prepared
         )
         if not facts.quantizable:
@@ -146,7 +148,7 @@ class _Bench:
     def _static(self, recipes: list[StaticRecipe]) -> Candidate:
         """Apply the static recipe with the calibration method whose outputs are closest."""
         methods = tuple(one.method for one in recipes)
-        self.rows = self._workshop.ask(
+        self.rows = self._runner.ask(
             int,
             "calibrate",
             "calibrating",
@@ -171,7 +173,7 @@ class _Bench:
                 recipe = excluding(recipe, found.excluded)
                 path, _ = self._build(recipe)
         doing, building = f"measuring {recipe_name(recipe)}", self._building(recipe, path)
-        pair = self._workshop.ask(MeasuredPair, "measure", doing, building=building)
+        pair = self._runner.ask(MeasuredPair, "measure", doing, building=building)
         return Candidate(recipe, path, pair, found=found)
 
     def _may_search(self, recipe: Recipe) -> bool:
@@ -182,7 +184,7 @@ class _Bench:
     def _search(self, recipe: Recipe) -> SearchResult:
         folder = self._folder / f"search-{recipe_name(recipe)}"
         folder.mkdir()
-        return self._workshop.ask(
+        return self._runner.ask(
             SearchResult,
             "search",
             f"searching for nodes of {recipe_name(recipe)}",
@@ -198,7 +200,7 @@ class _Bench:
         out.parent.mkdir()
         doing = f"applying {recipe_name(recipe)}"
         building = self._building(recipe, out)
-        return out, self._workshop.ask(Quality, "build_and_compare", doing, building=building)
+        return out, self._runner.ask(Quality, "build_and_compare", doing, building=building)
 
     def _building(self, recipe: Recipe, out: Path) -> Build:
         rows = self._samples, self._labels

@@ -45,13 +45,13 @@ def find_ranges(
     folder: Path,
     *,
     external: bool,
-    told: Callable[[str], None],
+    on_progress: Callable[[str], None],
 ) -> int:
     """Write `<method>.json` to `folder` for each of `methods`, as `quantize_static` reads it.
 
     batches: Returns an iterator of the calibration rows at each call.
     external: True if the model's weights are in a separate file.
-    told: Called with progress messages.
+    on_progress: Called with progress messages.
 
     Returns the number of rows. Raises Misused if a row has NaN or infinity.
     """
@@ -77,7 +77,7 @@ def find_ranges(
         _check(batch, rows)
         least.collect_data(_OneBatch(batch))
         rows += _rows(batch)
-        told(f"minimum and maximum of {rows:,} rows")
+        on_progress(f"minimum and maximum of {rows:,} rows")
     found = least.compute_data()
     save_tensors_data(found, folder / "minmax.json")
     kinds = {"entropy": CalibrationMethod.Entropy, "percentile": CalibrationMethod.Percentile}
@@ -96,8 +96,8 @@ def find_ranges(
         for batch in batches():
             histograms.collect_data(_OneBatch(batch))
             seen += _rows(batch)
-            told(f"{method} of {seen:,} of {rows:,} rows")
-        told(f"choosing ranges by {method}")
+            on_progress(f"{method} of {seen:,} of {rows:,} rows")
+        on_progress(f"choosing ranges by {method}")
         save_tensors_data(histograms.compute_data(), folder / f"{method}.json")
     return rows
 

@@ -39,7 +39,7 @@ def search_nodes(
     acceptable: Callable[[Sequence[str]], bool],
     *,
     seconds: float,
-    told: Callable[[str], None],
+    on_progress: Callable[[str], None],
     clock: Callable[[], float] = monotonic,
 ) -> SearchResult:
     """Search for a small set of nodes to exclude.
@@ -48,14 +48,14 @@ def search_nodes(
     noise_of: Quantizes all but the given nodes, and returns the noise of the outputs.
     acceptable: Quantizes all but the given nodes, and returns True if the outputs are acceptable.
     seconds: Time limit; a step in progress is completed.
-    told: Called with progress messages.
+    on_progress: Called with progress messages.
     """
     started = clock()
     noise: dict[str, float] = {}
     for place, node in enumerate(_ends_first(nodes)):
         if clock() - started > RANKING_SHARE * seconds:
             break
-        told(f"searching for sensitive nodes: {place + 1} of {len(nodes)}")
+        on_progress(f"searching for sensitive nodes: {place + 1} of {len(nodes)}")
         noise[node] = noise_of([other for other in nodes if other != node])
     ranked = sorted(noise, key=lambda node: -noise[node])
     tried, count, enough, short = 0, 1, 0, 0
@@ -64,7 +64,7 @@ def search_nodes(
     while count <= most and not enough:
         if late := clock() - started > seconds:
             break
-        told(f"excluding {count} of {len(nodes)} nodes")
+        on_progress(f"excluding {count} of {len(nodes)} nodes")
         tried += 1
         if acceptable(ranked[:count]):
             enough = count
@@ -74,7 +74,7 @@ def search_nodes(
     while enough - short > 1 and not late:
         late = clock() - started > seconds
         middle = (short + enough) // 2
-        told(f"excluding {middle} of {len(nodes)} nodes")
+        on_progress(f"excluding {middle} of {len(nodes)} nodes")
         tried += 1
         if acceptable(ranked[:middle]):
             enough = middle

@@ -1,4 +1,4 @@
-"""Jobs that quantize and measure, each in a separate process (`Workshop`).
+"""Jobs that quantize and measure, each in a separate process (`JobRunner`).
 
 Arguments and results are dataclasses as JSON, and paths as text.
 """
@@ -16,7 +16,7 @@ from pydantic import validate_call
 from pydantic_core import to_jsonable_python
 
 from cohort.session import Provider, open_session
-from cohort.system.job_child import tell
+from cohort.system.job_child import report
 from cohort.tensors import Arrays
 from cohort_prepare.quantizing.building import build, needs_data_file, pre_process
 from cohort_prepare.quantizing.measuring import MAX_ROWS, MeasuredPair, Opened, measure_pair
@@ -74,7 +74,7 @@ def calibrate(prepared: Path, samples: Path, methods: tuple[Method, ...], folder
         return read_samples(samples, inputs)
 
     external = needs_data_file(prepared)
-    return find_ranges(prepared, batches, methods, folder, external=external, told=tell)
+    return find_ranges(prepared, batches, methods, folder, external=external, on_progress=report)
 
 
 @_job
@@ -87,7 +87,7 @@ def build_and_compare(building: Build) -> Quality:
 @_job
 def measure(building: Build) -> MeasuredPair:
     """Measure a built model against its original; see `measure_pair`."""
-    return measure_pair(building.original, building.out, building.samples, building.labels, tell)
+    return measure_pair(building.original, building.out, building.samples, building.labels, report)
 
 
 @_job
@@ -107,4 +107,4 @@ def search(building: Build, nodes: tuple[str, ...], limits: Limits, seconds: flo
     def acceptable(nodes: Sequence[str]) -> bool:
         return not why_unacceptable(compare(nodes, building.labels, MAX_ROWS), limits)
 
-    return search_nodes(nodes, noise_of, acceptable, seconds=seconds, told=tell)
+    return search_nodes(nodes, noise_of, acceptable, seconds=seconds, on_progress=report)

@@ -15,7 +15,7 @@ from cohort.tensors import Array, Arrays
 from cohort_prepare.evaluating.cases import in_datatype, run_named
 from cohort_prepare.evaluating.differences import Differences, is_scores, measure_rows
 from cohort_prepare.evaluating.generated import TOLD_ONLY, Case
-from cohort_prepare.evaluating.pairing import Matched, match_outputs, settle
+from cohort_prepare.evaluating.pairing import Matched, match_outputs, resolve_ties
 from cohort_prepare.verifying.tolerance import FLOOR, Allowed
 
 ModelAnswer = Arrays | str
@@ -243,7 +243,7 @@ def _compare_case(
         compared = ComparedCase(case, expected, None, got, np.full(case.rows, np.inf), counts)
         _count(found, compared)
         return compared
-    expected, level = settle(expected, got)
+    expected, level = resolve_ties(expected, got)
     found.level += level
     matched = match_outputs(expected, got)
     found.notes |= dict.fromkeys(matched.notes)

@@ -26,7 +26,7 @@ counts = st.integers(0, 50)
 
 
 def counted(labels: Array, outputs: Arrays, *specs: TensorSpec) -> PairedAccuracy:
-    """Of one model, beside itself."""
+    """Compare one model with itself."""
     count = LabelCount(labels, specs)
     count.add(0, len(labels), outputs, outputs)
     return count.total()
@@ -45,13 +45,13 @@ def test_accuracy_holds_together(both: int, lost: int, gained: int, neither: int
 
 @given(st.integers(0, 60), st.integers(0, 60))
 def test_the_sign_test_splits_all_outcomes(lost: int, gained: int) -> None:
-    """So many lost or more, and fewer than that, are everything that can happen."""
+    """The chances of at least `lost` and of fewer add up to 1."""
     fewer = sign_test(gained + 1, lost - 1) if lost else 0.0
     assert sign_test(lost, gained) + fewer == pytest.approx(1)
 
 
 def test_the_sign_test_of_many_rows_continues_that_of_few() -> None:
-    """At the number of rows from which it is no longer exact, to a hundredth."""
+    """The two formulas agree within a hundredth at the number of rows that separates them."""
     for lead in (0, 40, 90):
         exact = sign_test((MAX_EXACT + lead) // 2, (MAX_EXACT - lead) // 2)
         normal = sign_test((MAX_EXACT + lead) // 2 + 1, (MAX_EXACT - lead) // 2 + 1)
@@ -80,13 +80,13 @@ def test_a_class_is_the_same_in_every_datatype(dtype: type, answered: type) -> N
 
 
 def test_scores_of_every_datatype_decide() -> None:
-    """Those that numpy does not know as floats as well."""
+    """Datatypes that numpy does not know as floats decide as well."""
     for dtype in (np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2):
         assert counted(np.array([0, 1]), {"y": SCORES.astype(dtype)}).both == 2
 
 
 def test_one_score_for_each_row_speaks_for_the_second_class() -> None:
-    """Above one half for probabilities, above zero for logits; with labels of two classes only."""
+    """It does above one half for probabilities and above zero for logits, with two classes only."""
     labels = np.array([0, 1])
     assert counted(labels, {"y": np.array([[0.4], [0.6]])}).both == 2
     assert counted(labels, {"y": np.array([[-3.0], [0.2]])}).both == 2
@@ -95,7 +95,7 @@ def test_one_score_for_each_row_speaks_for_the_second_class() -> None:
 
 
 def test_equal_scores_are_the_first_class() -> None:
-    """As argmax has it, in both models."""
+    """Both models use argmax, which takes the first of equal scores."""
     assert counted(np.array([0, 0, 0]), {"y": np.ones((3, 4), np.float32)}).both == 3
 
 
@@ -110,7 +110,7 @@ def test_labels_are_understood_once_for_all_batches() -> None:
 
 
 def test_a_model_without_an_answer_is_wrong() -> None:
-    """Where it refused the rows, and where it lacks the output."""
+    """It is wrong for rows that it refused, and if it lacks the output."""
     count = LabelCount(np.array([0, 0, 1, 1]), ())
     count.add(0, 2, {"y": SCORES}, None)
     count.add(2, 2, {"y": SCORES}, {"z": SCORES})
@@ -124,14 +124,14 @@ def test_labels_are_never_counted_for_other_rows() -> None:
 
 
 def test_labels_that_are_no_classes_are_told() -> None:
-    """Not a number, infinity and what no integer holds, without a warning of numpy's."""
+    """NaN, infinity and numbers that no integer holds are refused, without a warning of numpy."""
     for odd in (np.nan, np.inf, 1e300, 0.5):
         with pytest.raises(Misused, match="one of the model's 2 classes"):
             fit_labels(np.array([0, odd]), 2)
 
 
 def test_nothing_decides_where_nothing_is_a_class() -> None:
-    """Embeddings and one number for each row, without labels; zero rows of scores have none."""
+    """Embeddings and one number for each row do not decide without labels."""
     outputs: Arrays = {"embedding": 3 * SCORES, "price": SCORES[:, :1]}
     assert find_decision(outputs, 2, ()) is None
     found = find_decision({"probabilities": SCORES, **outputs}, 2, ())

@@ -14,7 +14,7 @@ from cohort.tensors import Array, Arrays, TensorSpec
 from cohort_prepare.evaluating.cases import Cases, fit_cases, in_datatype, run_alone, run_named
 from cohort_prepare.evaluating.generated import given_cases
 from cohort_prepare.evaluating.graph_hints import GraphHints, Precision
-from cohort_prepare.evaluating.pairing import match_outputs, settle
+from cohort_prepare.evaluating.pairing import match_outputs, resolve_ties
 from cohort_prepare.failures import Misused
 from cohort_prepare.verifying.tolerance import allowed_for
 from tests import onnx_models
@@ -22,7 +22,7 @@ from tests import onnx_models
 
 @given(st.integers(0, 20), st.integers(1, 8))
 def test_batches_hold_every_row_once(rows: int, size: int) -> None:
-    """In order, each with its place, and as large as asked for but the last."""
+    """Batches are in order, have their place, and have the wanted size, except the last."""
     cases = Cases({"x": np.arange(rows), "y": np.arange(2 * rows).reshape(rows, 2)})
     parts = list(cases.batches(size))
     assert [row for _, part in parts for row in part.inputs["x"].tolist()] == list(range(rows))
@@ -41,13 +41,13 @@ def test_rows_that_a_fixed_number_leaves_over_are_not_run() -> None:
 
 @given(st.integers(1, 5), st.integers(0, 12))
 def test_rows_are_repeated_in_order(there: int, wanted: int) -> None:
-    """As many as are wanted, of those that are there."""
+    """The available rows are repeated until there are as many as wanted."""
     repeated = Cases({"x": np.arange(there)}).repeated(wanted)["x"]
     assert repeated.tolist() == [row % there for row in range(wanted)]
 
 
 def test_no_rows_are_not_repeated() -> None:
-    """There is nothing to run the model with."""
+    """Without rows the model has no input to run with."""
     with pytest.raises(Misused, match="no rows"):
         Cases({"x": np.zeros((0, 3))}).repeated(2)
 
@@ -73,7 +73,7 @@ def test_outputs_without_rows_stay_whole() -> None:
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=4))
 def test_whole_numbers_never_become_others(values: list[int]) -> None:
-    """In a narrower datatype they are the same, or stay in their own."""
+    """In a narrower datatype they stay equal, or they keep their datatype."""
     for dtype in (np.int32, np.uint8, np.uint64):
         cast = in_datatype(np.array(values, np.int64), np.dtype(dtype))
         assert cast.tolist() == values
@@ -99,8 +99,10 @@ def test_an_input_out_of_range_is_told(tmp_path: Path) -> None:
 
 def test_outputs_that_overflow_are_not_made_to_agree() -> None:
     """A label beyond INT32, and a number beyond float16, are not what they wrap or round to."""
-    settled, _ = settle({"label": np.array([2**32 + 5])}, {"label": np.array([5], np.int32)})
-    assert settled["label"].tolist() == [2**32 + 5]
+    comparable, _ = resolve_ties(
+        {"label": np.array([2**32 + 5])}, {"label": np.array([5], np.int32)}
+    )
+    assert comparable["label"].tolist() == [2**32 + 5]
     (pair,) = match_outputs({"y": np.array([7e4])}, {"y": np.array([np.inf], np.float16)}).pairs
     assert pair.comparable
     assert pair.expected.tolist() == [7e4]
@@ -128,14 +130,14 @@ def test_rows_run_alone_are_joined(tmp_path: Path) -> None:
 def test_the_coarsest_arithmetic_decides(
     operators: set[str], datatypes: set[int], precision: Precision
 ) -> None:
-    """For `verify` and for a manifest alike; weights alone may be quantized."""
+    """`verify` and a manifest use the same rule; weights alone may be quantized."""
     hints = GraphHints({}, frozenset(operators), frozenset(datatypes))
     assert hints.precision == precision
     assert allowed_for(hints, share=0.5).share == 0.5
 
 
 def test_outputs_in_fp16_are_rounded_as_such() -> None:
-    """Whatever the model computes in, unless that is coarser."""
+    """FP16 outputs decide, unless the model computes in coarser arithmetic."""
     outputs = [TensorSpec("y", "FP16", (None,))]
     assert allowed_for(GraphHints(), outputs).computation == "FP16"
     coarser = GraphHints({}, frozenset({"QLinearAdd"}))

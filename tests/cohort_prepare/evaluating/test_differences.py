@@ -26,7 +26,7 @@ def differences(*pairs: tuple[Array, Array]) -> Differences:
 
 @given(arrays(np.float32, array_shapes(min_dims=0, min_side=0), elements=st.floats(width=32)))
 def test_what_is_the_same_does_not_differ(array: Array) -> None:
-    """In any shape, with NaN, infinities, zeros, or nothing in it."""
+    """An array of any shape, with NaN, infinities, zeros or no elements, equals its copy."""
     found = differences((array, array.copy()))
     assert (found.values, found.unequal, found.noise) == (array.size, 0, 0)
     assert (found.max_absolute, found.max_relative) == (0, 0)
@@ -37,7 +37,7 @@ def test_what_is_the_same_does_not_differ(array: Array) -> None:
 
 @given(anything, anything)
 def test_it_does_not_matter_which_comes_first(one: Array, other: Array) -> None:
-    """All figures but those of the first's own size."""
+    """All figures are equal, except those of the first one's size."""
     there, back = differences((one, other)), differences((other, one))
     for figure in ("unequal", "max_absolute", "max_relative", "argmax_same", "noise", "cosine"):
         assert getattr(there, figure) == getattr(back, figure), figure
@@ -93,7 +93,7 @@ def test_numbers_beyond_all_squares_do_no_harm() -> None:
 
 
 def test_one_sided_nan_is_infinitely_far_and_of_another_argmax() -> None:
-    """A number on one side only is no small difference, wherever the largest score is."""
+    """A number on one side only is not a small difference, wherever the largest score is."""
     one, other = np.array([[1.0, 2.0, 0.5]]), np.array([[1.0, 2.0, -np.inf]])
     found = differences((one, other))
     assert (found.max_absolute, found.max_relative) == (np.inf, np.inf)
@@ -124,7 +124,7 @@ def test_what_is_no_float_is_counted_and_has_no_distance() -> None:
 
 
 def test_an_output_without_rows_is_one_row() -> None:
-    """A scalar, and scores for all rows together."""
+    """A scalar is one row, and so are scores for all rows together."""
     scores = np.array([0.1, 0.9])
     assert measure_rows(scores, scores, 5).unequal.shape == (1, 2)
     assert measure_rows(scores, scores).unequal.shape == (2,)

@@ -1,4 +1,4 @@
-"""Two things timed beside each other."""
+"""Two functions timed alternately."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cohort_prepare.evaluating.timing import (
 
 
 class Machine:
-    """Work on clocks of its own: its time on a processor varies by 5 %, and others run as well."""
+    """Work on simulated clocks: its processor time varies by 5 %, and other processes run."""
 
     def __init__(self) -> None:
         self.random = Random(7)
@@ -49,7 +49,7 @@ def test_a_tenth_more_work_is_slower_and_a_tenth_less_faster(machine: Machine) -
 
 
 def test_the_same_work_is_neither(machine: Machine) -> None:
-    """However often the same is measured, no difference is found that there is none."""
+    """Repeated measurements of the same work find no difference."""
     for _ in range(100):
         ratio = compare_in_turn(machine.work(0.001), machine.work(0.001), budget=0.2).ratio
         assert not ratio.slower
@@ -57,7 +57,7 @@ def test_the_same_work_is_neither(machine: Machine) -> None:
 
 
 def test_two_things_are_timed_as_they_run() -> None:
-    """On the clocks of the system: seconds by the clock of each, and the ratio of their work."""
+    """The system's clocks give the seconds of each, and the ratio of their work."""
     found = compare_in_turn(partial(sum, range(2000)), partial(sum, range(200_000)))
     assert min(found.before.fastest, found.after.fastest) > 0
     assert found.ratio.median > 2

@@ -53,7 +53,7 @@ def test_the_command_writes_a_model_that_says_what_was_done(tmp_path: Path) -> N
 
 
 def test_nothing_gained_leaves_the_model(tmp_path: Path) -> None:
-    """Where a step finds nothing to do, the model comes out byte for byte."""
+    """If no step finds anything to do, the model is written byte for byte."""
     path = onnx_models.save(onnx_models.identity(), tmp_path / "model.onnx")
     done = optimize(path, tmp_path / "out.onnx", options=OptimizeOptions(steps=("fuse", "bf16")))
     assert [one.kept for one in done.steps] == [False, False]
@@ -61,7 +61,7 @@ def test_nothing_gained_leaves_the_model(tmp_path: Path) -> None:
 
 
 def test_files_for_phones(tmp_path: Path) -> None:
-    """Both kinds run in ONNX Runtime, and the operators they need are listed with their types."""
+    """Two kinds of files run in ONNX Runtime, and needed operators are listed with their types."""
     path = onnx_models.save(onnx_models.mlp(), tmp_path / "model.onnx")
     folder = tmp_path / "phone"
     options = OptimizeOptions(steps=(), ort_format=folder)
@@ -91,7 +91,7 @@ def test_files_for_phones(tmp_path: Path) -> None:
 def test_wrong_use_is_said(
     tmp_path: Path, content: bytes | None, options: list[str], said: str
 ) -> None:
-    """Exit 2, one sentence, JSON with it, and nothing written."""
+    """The exit status is 2, with one sentence, JSON with it, and no file."""
     if content is not None:
         (tmp_path / "model.onnx").write_bytes(content)
     out = tmp_path / "out.onnx"
@@ -102,7 +102,7 @@ def test_wrong_use_is_said(
 
 
 def test_an_endless_model_is_ended(tmp_path: Path) -> None:
-    """A run without end is no reason to wait for ever, and leaves nothing behind."""
+    """It is ended at the time limit and leaves no file."""
     path = onnx_models.save(onnx_models.endless(), tmp_path / "model.onnx")
     with pytest.raises(Rejected, match=r"its share of the total 0\.5 s"):
         optimize(path, tmp_path / "out.onnx", options=OptimizeOptions(seconds=0.5))
@@ -110,7 +110,7 @@ def test_an_endless_model_is_ended(tmp_path: Path) -> None:
 
 
 def test_all_steps_together_are_bounded(tmp_path: Path) -> None:
-    """A model whose every step takes for ever ends with the time for all of them, not for each."""
+    """A model whose every step is endless ends at the total limit, not at one for each step."""
     worker = Worker(tmp_path, 0.5)
     path = str(onnx_models.save(onnx_models.endless(), tmp_path / "model.onnx"))
     for parts in (2, 1):

@@ -19,7 +19,7 @@ from tests import onnx_models
 
 @pytest.mark.parametrize("step", [name for name in OPTIMIZE_STEPS if name not in {"opset", "fuse"}])
 def test_inputs_outputs_and_metadata_stay(tmp_path: Path, step: str) -> None:
-    """Names, order, types, open dimensions and what the model says of itself are as before."""
+    """Names, order, types, open dimensions and the model's metadata stay the same."""
     model = onnx_models.describe(_convolution(), {"classes": "[0, 1]"})
     model.producer_name, model.doc_string = "us", "of digits"
     before = onnx_models.save(model, tmp_path / "model.onnx")
@@ -28,7 +28,7 @@ def test_inputs_outputs_and_metadata_stay(tmp_path: Path, step: str) -> None:
     assert list(after.graph.output) == list(model.graph.output)
     assert {one.key: one.value for one in after.metadata_props} == {"classes": "[0, 1]"}
     assert (after.producer_name, after.doc_string) == ("us", "of digits")
-    if step not in {"ort-extended", "ort-all"}:  # of operators that onnx knows
+    if step not in {"ort-extended", "ort-all"}:  # onnx knows their operators
         onnx.checker.check_model(after)
     open_session(onnx_models.save(after, tmp_path / "after.onnx"))
 
@@ -43,7 +43,7 @@ def test_slimmer_graphs(tmp_path: Path) -> None:
 
 
 def test_levels_differ_in_what_they_fuse(tmp_path: Path) -> None:
-    """Extended has operators of ONNX Runtime's own; all is for this processor, and says so."""
+    """`extended` has operators of ONNX Runtime; `all` is for this processor and warns of it."""
     path = onnx_models.save(_convolution(), tmp_path / "model.onnx")
     kinds = {
         level: Counter(node.domain for node in apply_step(f"ort-{level}", path).model.graph.node)
@@ -74,7 +74,7 @@ def test_float16_halves_the_file_and_cuts_what_is_too_large(tmp_path: Path) -> N
 
 
 def test_bfloat16_weights_run_here(tmp_path: Path) -> None:
-    """Half the file, and ONNX Runtime computes in float32 as before; older opsets are told what."""
+    """The file halves and outputs stay close; an older opset is refused with the option to use."""
     model = onnx_models.mlp(features=64, hidden=64)
     path = onnx_models.save(model, tmp_path / "model.onnx")
     done = apply_step("bf16", path)
@@ -89,7 +89,7 @@ def test_bfloat16_weights_run_here(tmp_path: Path) -> None:
 
 
 def test_patterns_of_transformers_are_fused(tmp_path: Path) -> None:
-    """Written-out layer normalization becomes one node; where there is no pattern it is said."""
+    """Written-out layer normalization becomes one node; a model without patterns is reported."""
     path = onnx_models.save(_layer_normalization(), tmp_path / "model.onnx")
     done = apply_step("fuse", path)
     assert [node.op_type for node in done.model.graph.node] == ["LayerNormalization"]
@@ -176,7 +176,7 @@ def _gelu() -> onnx.ModelProto:
 
 
 def _layer_normalization() -> onnx.ModelProto:
-    """As exporters wrote it before opset 17."""
+    """Return a model with layer normalization as exporters wrote it before opset 17."""
     constants = {"two": 2.0, "tiny": 1e-5}
     weights = [numpy_helper.from_array(np.array(v, np.float32), n) for n, v in constants.items()]
     weights += [

@@ -16,7 +16,7 @@ from cohort.tensors import Arrays, by_name
 from cohort_prepare.failures import Misused
 from cohort_prepare.quantizing import QuantizeOptions, quantize_model
 from cohort_prepare.quantizing.building import build, find_quantizable, name_nodes, pre_process
-from cohort_prepare.quantizing.quality import Tally
+from cohort_prepare.quantizing.quality import QualityTotals
 from cohort_prepare.quantizing.ranges import find_ranges
 from cohort_prepare.quantizing.recipes import (
     DynamicRecipe,
@@ -64,7 +64,7 @@ def ranges(folder: Path, *methods: str, scale: float = 1.0) -> None:
         methods,  # type: ignore[arg-type]
         folder,
         external=False,
-        told=silent,
+        on_progress=silent,
     )
 
 
@@ -90,14 +90,14 @@ def test_a_recipe_keeps_all_but_the_weights(folder: Path, recipe: Recipe) -> Non
     assert list(after.metadata_props) == list(before.metadata_props)
     assert (after.producer_name, after.graph.name) == (before.producer_name, before.graph.name)
     assert out.stat().st_size < 0.7 * (folder / "original.onnx").stat().st_size
-    tally = Tally(open_session(out).outputs)
+    totals = QualityTotals(open_session(out).outputs)
     one, other = (open_session(path) for path in (folder / "original.onnx", out))
-    tally.add(*(by_name(each.outputs, each.run({"x": ROWS})) for each in (one, other)))
-    assert tally.quality().cosine > 0.98
+    totals.add(*(by_name(each.outputs, each.run({"x": ROWS})) for each in (one, other)))
+    assert totals.quality().cosine > 0.98
 
 
 def test_the_same_recipe_gives_the_same_bytes(folder: Path) -> None:
-    """Each of them, applied twice."""
+    """Each recipe is applied twice."""
     for recipe in RECIPES:
         first, second = (
             apply(recipe, folder, f"{recipe.family}{number}").read_bytes() for number in (1, 2)
@@ -147,7 +147,7 @@ def test_outliers_are_cut_off_by_entropy_and_percentile(
 
 
 def test_rows_without_a_range_are_said(folder: Path) -> None:
-    """NaN in a row, with its number."""
+    """A row with NaN is reported with its number."""
     broken = ROWS.copy()
     broken[5, 3] = np.nan
     with pytest.raises(Misused, match="row 5 of input 'x' has NaN"):
@@ -157,7 +157,7 @@ def test_rows_without_a_range_are_said(folder: Path) -> None:
             ["minmax"],
             folder,
             external=False,
-            told=silent,
+            on_progress=silent,
         )
 
 
@@ -200,7 +200,7 @@ def test_biases_of_one_row_are_quantized(tmp_path: Path) -> None:
         ["minmax"],
         tmp_path,
         external=False,
-        told=silent,
+        on_progress=silent,
     )
     outputs = open_session(apply(STATIC, tmp_path)).run({"X": x})
     assert np.mean(outputs[0] == model.predict(x)) > 0.95
@@ -223,5 +223,5 @@ def test_products_behind_operators_of_classic_models_are_quantized(tmp_path: Pat
     path = onnx_models.save(made, tmp_path / "model.onnx")
     np.savez(tmp_path / "rows.npz", X=rows)
     options = QuantizeOptions(recipe="auto", calibration=tmp_path / "rows.npz", search_seconds=0)
-    found = quantize_model(path, tmp_path / "out.onnx", options, told=silent)
+    found = quantize_model(path, tmp_path / "out.onnx", options, on_progress=silent)
     assert [one.failure for one in found.candidates] == [""] * 4

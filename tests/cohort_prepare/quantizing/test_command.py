@@ -24,7 +24,7 @@ DIGITS = MODELS / "digits" / "1" / "model.onnx"
 
 
 def quantize(*arguments: object, folder: Path) -> tuple[int, dict[str, Any], str]:
-    """Run the command with --json: its exit code, what it printed, and what it said."""
+    """Run the command with --json: return its exit code, its report and its standard error."""
     ended = run_in(folder, "quantize", *arguments, "--json")
     return ended.exit_code, json.loads(ended.stdout), ended.stderr
 
@@ -39,7 +39,7 @@ def rows(tmp_path: Path) -> Path:
 
 
 def test_a_static_model_is_written_with_its_accuracy(rows: Path) -> None:
-    """The digits CNN by min-max: a third of the size, accurate, and recorded in the model."""
+    """The digits CNN with min-max has a third of the size, is accurate, and records its steps."""
     code, found, _ = quantize(
         DIGITS, "--out", "q.onnx", "--recipe", "static", "--method", "minmax",
         "--calibration", "rows.npz", "--labels", "labels.npy", "--plot", "plot.png", folder=rows,
@@ -64,7 +64,7 @@ def test_a_static_model_is_written_with_its_accuracy(rows: Path) -> None:
 
 
 def test_a_recipe_that_costs_batching_says_so_before_it_is_published(rows: Path) -> None:
-    """With the node that scales all rows of a run together, in words and for machines."""
+    """The note and the JSON name the node that scales all rows of a run together."""
     code, found, _ = quantize(
         DIGITS, "--out", "q.onnx", "--recipe", "dynamic", "--inputs", "rows.npz", folder=rows
     )
@@ -81,7 +81,7 @@ def test_a_recipe_that_costs_batching_says_so_before_it_is_published(rows: Path)
 
 
 def test_a_model_of_trees_has_nothing_to_quantize(tmp_path: Path) -> None:
-    """That is a verdict, with the operators it has."""
+    """It is a verdict, and the JSON lists the model's operators."""
     ended = start_in(
         tmp_path, "quantize", MODELS / "iris" / "1" / "model.onnx", "--out", "q.onnx", "--json"
     )
@@ -93,7 +93,7 @@ def test_a_model_of_trees_has_nothing_to_quantize(tmp_path: Path) -> None:
 
 
 def test_outputs_that_lose_too_much_are_not_written(tmp_path: Path) -> None:
-    """Where classes are nearly equal, INT8 decides otherwise on many rows."""
+    """With nearly equal classes, INT8 decides differently on many rows."""
     model = onnx_models.mlp(features=64, hidden=64, classes=4, layers=1)
     random = np.random.default_rng(0)
     weights = np.ones((64, 4)) + 1e-3 * random.standard_normal((64, 4))
@@ -128,7 +128,7 @@ def test_outputs_that_lose_too_much_are_not_written(tmp_path: Path) -> None:
 def test_wrong_use_is_said(
     rows: Path, arguments: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With what to give instead, and exit code 2."""
+    """The error names the right option, and the exit code is 2."""
     monkeypatch.chdir(rows)
     ended = CliRunner().invoke(cli, ["quantize", str(DIGITS), "--out", "q.onnx", *arguments])
     assert ended.exit_code == 2

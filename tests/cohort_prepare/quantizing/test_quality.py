@@ -1,4 +1,4 @@
-"""How far outputs are from the original's."""
+"""Distances of outputs from those of the original."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from cohort.tensors import Arrays, TensorSpec
 from cohort_prepare.evaluating.accuracy import PairedAccuracy
 from cohort_prepare.failures import Misused
-from cohort_prepare.quantizing.quality import Tally
+from cohort_prepare.quantizing.quality import QualityTotals
 
 SCORES = [TensorSpec("scores", "FP32", (None, 2))]
 BEFORE = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]], np.float32)
@@ -16,11 +16,11 @@ AFTER = np.array([[0.8, 0.2], [0.4, 0.6], [0.2, 0.8], [0.3, 0.7]], np.float32)
 
 
 def test_rows_are_counted_by_who_was_right() -> None:
-    """Over two batches: one right twice, one lost, one gained, one wrong twice."""
-    tally = Tally(SCORES, np.array([0, 0, 0, 1]))
-    tally.add({"scores": BEFORE[:3]}, {"scores": AFTER[:3]})
-    tally.add({"scores": BEFORE[3:]}, {"scores": AFTER[3:]})
-    quality = tally.quality()
+    """In two batches one row is right twice, one lost, one gained and one wrong twice."""
+    totals = QualityTotals(SCORES, np.array([0, 0, 0, 1]))
+    totals.add({"scores": BEFORE[:3]}, {"scores": AFTER[:3]})
+    totals.add({"scores": BEFORE[3:]}, {"scores": AFTER[3:]})
+    quality = totals.quality()
     assert quality.labels == PairedAccuracy(both=1, lost=1, gained=1, neither=1)
     assert (quality.rows, quality.changed, quality.decision) == (4, 2, "scores")
     assert quality.max_absolute == pytest.approx(0.4)
@@ -28,67 +28,67 @@ def test_rows_are_counted_by_who_was_right() -> None:
 
 
 def test_probabilities_decide_and_embeddings_do_not() -> None:
-    """Without labels, the largest of some numbers is a decision only where they add up to one."""
-    tally = Tally(SCORES)
-    tally.add({"scores": BEFORE}, {"scores": AFTER})
-    assert (tally.quality().decision, tally.quality().changed) == ("scores", 2)
-    tally = Tally(SCORES)
-    tally.add({"scores": 2 * BEFORE}, {"scores": 2 * AFTER})
-    assert tally.quality().decision == ""
+    """The largest number is a decision without labels only if the numbers add up to one."""
+    totals = QualityTotals(SCORES)
+    totals.add({"scores": BEFORE}, {"scores": AFTER})
+    assert (totals.quality().decision, totals.quality().changed) == ("scores", 2)
+    totals = QualityTotals(SCORES)
+    totals.add({"scores": 2 * BEFORE}, {"scores": 2 * AFTER})
+    assert totals.quality().decision == ""
 
 
 def test_labels_of_classes_by_name_are_compared_by_name() -> None:
     """The output's columns are named, and so are the labels."""
     specs = [TensorSpec("scores", "FP32", (None, 2), ("cat", "dog"))]
-    tally = Tally(specs, np.array(["cat", "cat", "dog", "dog"], object))
-    tally.add({"scores": BEFORE}, {"scores": BEFORE})
-    assert tally.quality().labels == PairedAccuracy(both=3, neither=1)
+    totals = QualityTotals(specs, np.array(["cat", "cat", "dog", "dog"], object))
+    totals.add({"scores": BEFORE}, {"scores": BEFORE})
+    assert totals.quality().labels == PairedAccuracy(both=3, neither=1)
 
 
 def test_nan_makes_outputs_unusable() -> None:
     """The output is named."""
-    tally = Tally(SCORES)
-    tally.add({"scores": BEFORE}, {"scores": BEFORE * np.nan})
-    assert "'scores' differs in NaN" in tally.quality().broken
+    totals = QualityTotals(SCORES)
+    totals.add({"scores": BEFORE}, {"scores": BEFORE * np.nan})
+    assert "'scores' differs in NaN" in totals.quality().broken
 
 
 def test_a_shape_of_their_own_makes_outputs_unusable() -> None:
-    """So does an output that is missing."""
+    """A missing output makes them unusable as well."""
     several: tuple[Arrays, ...] = ({"scores": BEFORE[:, :1]}, {})
     for got in several:
-        tally = Tally(SCORES)
-        tally.add({"scores": BEFORE}, got)
-        assert "output 'scores' is" in tally.quality().broken
+        totals = QualityTotals(SCORES)
+        totals.add({"scores": BEFORE}, got)
+        assert "output 'scores' is" in totals.quality().broken
 
 
 def test_single_numbers_are_compared_as_a_column() -> None:
     """Prices that have little to do with the original's are not alike since both are positive."""
-    tally = Tally([TensorSpec("price", "FP32", (None, 1))])
+    totals = QualityTotals([TensorSpec("price", "FP32", (None, 1))])
     for rows in (slice(0, 2), slice(2, 4)):
-        tally.add({"price": BEFORE[rows, :1]}, {"price": AFTER[rows][::-1, :1] ** 3})
-    assert tally.quality().cosine < 0.9
+        totals.add({"price": BEFORE[rows, :1]}, {"price": AFTER[rows][::-1, :1] ** 3})
+    assert totals.quality().cosine < 0.9
 
 
 def test_the_output_that_is_furthest_off_counts() -> None:
     """One that keeps its direction does not make up for another; labels have no distance."""
     outputs = {"one": BEFORE, "other": BEFORE, "label": np.array([7, 7, 7, 7])}
-    tally = Tally([])
-    tally.add(outputs, {**outputs, "other": -BEFORE, "label": np.array([7, 7, 7, 0])})
-    quality = tally.quality()
+    totals = QualityTotals([])
+    totals.add(outputs, {**outputs, "other": -BEFORE, "label": np.array([7, 7, 7, 0])})
+    quality = totals.quality()
     assert (quality.cosine, quality.least_cosine) == (-1, -1)
     assert quality.max_absolute == pytest.approx(1.8)
     assert (quality.decision, quality.changed) == ("label", 1)
 
 
 def test_labels_that_do_not_go_with_the_rows_are_said() -> None:
-    """Too few, too many, and labels for a model that tells no class."""
-    tally = Tally(SCORES, np.array([0, 1]))
+    """There are too few or too many, or the model has no classes."""
+    totals = QualityTotals(SCORES, np.array([0, 1]))
     with pytest.raises(Misused, match="more rows than the 2 labels"):
-        tally.add({"scores": BEFORE}, {"scores": AFTER})
-    tally = Tally(SCORES, np.zeros(9, np.int64))
-    tally.add({"scores": BEFORE}, {"scores": AFTER})
+        totals.add({"scores": BEFORE}, {"scores": AFTER})
+    totals = QualityTotals(SCORES, np.zeros(9, np.int64))
+    totals.add({"scores": BEFORE}, {"scores": AFTER})
     with pytest.raises(Misused, match="9 labels for 4 rows"):
-        tally.quality()
-    tally = Tally([TensorSpec("y", "FP32", (None, 1))], np.arange(4))
+        totals.quality()
+    totals = QualityTotals([TensorSpec("y", "FP32", (None, 1))], np.arange(4))
     with pytest.raises(Misused, match="remove --labels"):
-        tally.add({"y": BEFORE[:, :1]}, {"y": AFTER[:, :1]})
+        totals.add({"y": BEFORE[:, :1]}, {"y": AFTER[:, :1]})

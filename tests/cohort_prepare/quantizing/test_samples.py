@@ -33,7 +33,7 @@ def test_rows_of_a_file_come_in_batches(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_all_of_its_files(tmp_path: Path) -> None:
-    """In the order of their names: .npz, .npy and recorded requests."""
+    """They are read in the order of their names: .npz, .npy and recorded requests."""
     np.savez(tmp_path / "b.npz", x=rows(3))
     np.save(tmp_path / "a.npy", rows(2) + 100)
     (tmp_path / "c.jsonl").write_text(json.dumps({"inputs": {"x": [[7, 8]]}}))
@@ -78,7 +78,7 @@ def test_a_fixed_first_dimension_is_kept(tmp_path: Path) -> None:
         ("rows.npz", b"PK\x03\x04 cut off", "truncated"),
         ("rows.csv", b"1,2", "must be a .npz file"),
         ("r.jsonl", b'{"inputs": {"x": [[1, 2]]}}\n{"inputs": ', r"r\.jsonl:2"),
-        ("r.jsonl", b'{"inputs": {"x": [[1, 2, 3]]}}', r"takes shape \[\?, 2\], got \[1, 3\]"),
+        ("r.jsonl", b'{"inputs": {"x": [[1, 2, 3]]}}', r"must have shape \[\?, 2\], got \[1, 3\]"),
         ("r.jsonl", b'{"inputs": [{"name": "x"}]}', "must have name, datatype, shape and data"),
         ("r.jsonl", b"\n\n", "has no rows"),
     ],
@@ -86,13 +86,13 @@ def test_a_fixed_first_dimension_is_kept(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_said_with_its_place(
     tmp_path: Path, name: str, content: bytes, said: str
 ) -> None:
-    """The file and, of recorded requests, the line."""
+    """The error has the file and, for recorded requests, the line."""
     (tmp_path / name).write_bytes(content)
     with pytest.raises(Misused, match=said):
         read(tmp_path / name)
 
 
 def test_an_empty_folder_is_said(tmp_path: Path) -> None:
-    """With the files that it should hold."""
+    """The error names the files that it should contain."""
     with pytest.raises(Misused, match=r"no \.npz, \.npy or \.jsonl files"):
         read(tmp_path)

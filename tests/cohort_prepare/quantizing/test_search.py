@@ -27,7 +27,11 @@ def test_the_smallest_set_of_noisy_nodes_is_found() -> None:
         return noise[alone]
 
     found = search_nodes(
-        NODES, noise_of, lambda excluded: set(noisy) <= set(excluded), seconds=60, told=silent
+        NODES,
+        noise_of,
+        lambda excluded: set(noisy) <= set(excluded),
+        seconds=60,
+        on_progress=silent,
     )
     assert found.excluded == noisy
     assert found.noise == noise
@@ -42,7 +46,7 @@ def test_where_half_of_the_nodes_do_not_suffice_none_are_found() -> None:
         tried.append(len(excluded))
         return False
 
-    found = search_nodes(NODES, lambda _: 1.0, acceptable, seconds=60, told=silent)
+    found = search_nodes(NODES, lambda _: 1.0, acceptable, seconds=60, on_progress=silent)
     assert found.excluded is None
     assert tried == [1, 2, 4, 5]
 
@@ -57,7 +61,7 @@ def test_a_search_ends_with_its_time() -> None:
         return 1.0
 
     found = search_nodes(
-        NODES, noise_of, lambda _: True, seconds=6, told=silent, clock=lambda: next(ticks)
+        NODES, noise_of, lambda _: True, seconds=6, on_progress=silent, clock=lambda: next(ticks)
     )
     assert ranked == ["node0", "node9", "node1"]
     assert found.excluded == ("node0",)

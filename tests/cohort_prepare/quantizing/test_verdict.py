@@ -1,4 +1,4 @@
-"""Whether outputs are acceptable, whether a recipe pays, and which is best."""
+"""Verdicts on outputs and recipes, and the choice of the best recipe."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_without_labels_decisions_count_and_else_directions() -> None:
 
 
 def test_batching_that_is_lost_counts_in_service() -> None:
-    """Twice as fast at one row, and slower for eight callers, since their rows run one by one."""
+    """Twice as fast at one row is slower for eight callers if their rows run one by one."""
     influenced = pair(2.0, 300, unbatchable="rows influence each other")
     assert speeds(influenced) == {1: 2.0, 8: 1.0}
     slower = pair(1.5, 300, unbatchable="rows influence each other")
@@ -120,7 +120,7 @@ def test_much_smaller_and_as_fast_is_worth_it() -> None:
 
 
 def test_the_closest_outputs_are_those_with_least_noise() -> None:
-    """A row more that is right by chance is no reason; one that is refused comes last."""
+    """One more right row by chance is not a reason; a refused recipe comes last."""
     qualities = {
         "luckier": replace(labelled(0, 1), noise=0.2),
         "closer": replace(labelled(0, 0), noise=0.1),

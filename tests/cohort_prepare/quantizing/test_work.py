@@ -1,4 +1,4 @@
-"""What the process does that quantizes and measures."""
+"""The work of the process that quantizes and measures."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pydantic_core import to_jsonable_python
 
 from cohort_prepare.failures import Rejected
 from cohort_prepare.quantizing.building import find_quantizable, pre_process
+from cohort_prepare.quantizing.job_runner import JobRunner
 from cohort_prepare.quantizing.recipes import StaticRecipe
 from cohort_prepare.quantizing.verdict import Limits
 from cohort_prepare.quantizing.work import (
@@ -19,7 +20,6 @@ from cohort_prepare.quantizing.work import (
     calibrate,
     search,
 )
-from cohort_prepare.quantizing.workshop import Workshop
 from tests import onnx_models
 
 
@@ -61,15 +61,15 @@ def test_the_layers_around_an_outlier_are_found(tmp_path: Path) -> None:
 
 def test_what_goes_wrong_is_raised(tmp_path: Path) -> None:
     """A file that is not there, in a sentence, as for any other command."""
-    workshop = Workshop(tmp_path, 60, lambda _: None)
+    runner = JobRunner(tmp_path, 60, lambda _: None)
     arguments = {"prepared": tmp_path / "no.onnx", "samples": "rows.npz", "methods": ["minmax"]}
     with pytest.raises(Rejected, match="not found"):
-        workshop.ask(int, "calibrate", "calibrating", **arguments, folder=tmp_path)
+        runner.ask(int, "calibrate", "calibrating", **arguments, folder=tmp_path)
     with pytest.raises(Rejected, match="calibrating failed: ValidationError"):
-        workshop.ask(int, "calibrate", "calibrating", methods=["nothing"])
+        runner.ask(int, "calibrate", "calibrating", methods=["nothing"])
 
 
 def test_a_job_that_takes_too_long_is_ended(tmp_path: Path) -> None:
-    """With the option that allows more."""
+    """The error names the option that allows more time."""
     with pytest.raises(Rejected, match=r"reading took longer than 0 s; increase --timeout"):
-        Workshop(tmp_path, 0, lambda _: None).ask(int, "calibrate", "reading")
+        JobRunner(tmp_path, 0, lambda _: None).ask(int, "calibrate", "reading")

@@ -174,7 +174,7 @@ def test_what_is_not_carried_over_is_named(tmp_path: Path, text: str, note: str)
 
 
 def test_models_of_other_backends_are_named(tmp_path: Path) -> None:
-    """Alone, and as a step of an ensemble."""
+    """They are named alone, and as a step of an ensemble."""
     with pytest.raises(Misused, match=r"backend 'python'.*transform"):
         imported(tmp_path, 'backend: "python"', "same.1")
     made = imported(tmp_path, ENSEMBLE, "both")
@@ -203,7 +203,7 @@ def test_models_of_other_backends_are_named(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_of_an_ensemble_are_told(tmp_path: Path, old: str, new: str, said: str) -> None:
-    """With the step and the tensor; nothing is written."""
+    """The error names the step and the tensor, and no file is written."""
     with pytest.raises(Misused) as raised:
         imported(tmp_path, ENSEMBLE.replace(old, new))
     assert said in str(raised.value)

@@ -47,12 +47,12 @@ def parsed(text: str) -> object:
     ],
 )  # fmt: skip
 def test_what_is_written_is_read(text: str, message: object) -> None:
-    """In every form that the format has for it."""
+    """Each form of the format is read."""
     assert parsed(text) == message
 
 
 def test_what_protobuf_writes_is_read() -> None:
-    """Its own library's text of a message, wrapped and on one line."""
+    """Its library's text of a message is read, wrapped and on one line."""
     message = descriptor_pb2.FileDescriptorProto()
     message.ParseFromString(descriptor_pb2.DESCRIPTOR.serialized_pb)
     broad = text_format.MessageToString(message)
@@ -84,6 +84,6 @@ def test_what_protobuf_writes_is_read() -> None:
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(text: str, said: str) -> None:
-    """However long, deep or unfinished the text is."""
+    """The line is right however long, deep or unfinished the text is."""
     with pytest.raises(Misused, match=re.escape(said)):
         parsed(text)

@@ -1,4 +1,4 @@
-"""Conversions broken on purpose: each is caught, and the message says what to do."""
+"""Conversions broken on purpose: each is caught, and the message states what to do."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.cohort_prepare.verifying.broken_models import BROKEN, SOURCES
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_model_agrees_with_itself(name: str, tmp_path: Path) -> None:
-    """No false alarm: the same file passes on all generated cases, with no difference at all."""
+    """The same file passes on all generated cases, without any difference."""
     path = onnx_models.save(SOURCES[name], tmp_path / "model.onnx")
     found = verify_model(path, path).found
     assert found.good, found.problems
@@ -41,7 +41,7 @@ def test_broken_conversion_is_caught(name: str, tmp_path: Path) -> None:
 
 
 def test_rows_that_give_no_numbers_show_nothing(tmp_path: Path) -> None:
-    """Where the source gives NaN alone, that is said in place of agreement."""
+    """If the source gives only NaN, the command reports it and no agreement."""
     before = onnx_models.save(SOURCES["scores"], tmp_path / "source.onnx")
     after = onnx_models.save(BROKEN["logits in place of probabilities"][1], tmp_path / "model.onnx")
     path = tmp_path / "rows.npz"
@@ -51,7 +51,7 @@ def test_rows_that_give_no_numbers_show_nothing(tmp_path: Path) -> None:
 
 
 def test_outputs_in_given_rows_are_told_to_be_of_no_use(tmp_path: Path) -> None:
-    """Verifying runs the source: what a file says that it gave is not read."""
+    """Verifying runs the source; outputs in the file are not read."""
     model = onnx_models.save(SOURCES["scores"], tmp_path / "model.onnx")
     rows = np.ones((8, 4), np.float32)
     cases = Cases({"x": rows}, {"y": rows})

@@ -34,7 +34,7 @@ def compared(expected: Arrays, got: Arrays) -> Verification:
 
 @given(tables)
 def test_equal_outputs_agree(table: Array) -> None:
-    """Whatever they hold, NaN and infinities included."""
+    """They agree for any values, NaN and infinities included."""
     found = compared({"y": table}, {"y": table.copy()})
     assert (found.rows_off, found.agreeing) == (0, 1)
     assert found.outputs["y"].unequal == 0
@@ -51,14 +51,14 @@ def test_comparison_is_symmetric(one: Array, other: Array) -> None:
 
 @given(tables, tables, st.permutations(range(4)))
 def test_order_of_rows_does_not_matter(one: Array, other: Array, order: list[int]) -> None:
-    """As long as it is the same on both sides."""
+    """The result stays if the order is the same on both sides."""
     straight = compared({"y": one}, {"y": other})
     moved = compared({"y": one[order]}, {"y": other[order]})
     assert straight.rows_off == moved.rows_off
 
 
 def test_nan_on_one_side_is_a_difference() -> None:
-    """In its row alone, and without end."""
+    """It makes its row alone differ, by infinity."""
     table = np.ones((4, 3), np.float32)
     broken = table.copy()
     broken[2, 1] = np.nan
@@ -70,7 +70,7 @@ def test_nan_on_one_side_is_a_difference() -> None:
 
 
 def test_outputs_are_matched_by_name_then_by_shape() -> None:
-    """Doubles are held against floats, `[4]` against `[4, 1]`; what is done is told."""
+    """Doubles match floats, and `[4]` matches `[4, 1]`; notes report both."""
     table = np.arange(12.0).reshape(4, 3)
     found = compared(
         {"scores": table, "label": np.arange(4)},
@@ -84,7 +84,7 @@ def test_outputs_are_matched_by_name_then_by_shape() -> None:
 
 
 def test_missing_output_is_a_difference() -> None:
-    """Also where all others agree."""
+    """It is one even if all other outputs agree."""
     found = compared({"y": np.ones(4), "z": np.ones((4, 2))}, {"y": np.ones(4)})
     assert found.rows_off == 4
     assert "lacks the source's output 'z'" in " ".join(found.notes)
@@ -99,7 +99,7 @@ def test_small_rows_are_not_hidden_by_large_ones() -> None:
 
 
 def test_small_columns_are_not_hidden_by_large_ones() -> None:
-    """Of several targets, one may be a million times as large as another, and the other wrong."""
+    """One target may be a million times as large as another, which is wrong."""
     table = np.array([[1e6, 1], [2e6, -1], [3e6, 2], [1e6, 1]], np.float32)
     broken = table * np.array([1, -1], np.float32)
     assert compared({"y": table}, {"y": broken}).rows_off == 4

@@ -55,7 +55,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_conversion_agrees_and_is_drawn(trained: Path) -> None:
-    """Exit 0, the accuracy of both with an interval, and a picture."""
+    """The exit status is 0; the report has both accuracies with an interval, and a picture."""
     ended = run_in(
         trained,
         *("verify", "training:model", "model.onnx", "--inputs", "test.npz", "--labels", "test.npy"),
@@ -73,7 +73,7 @@ def test_conversion_agrees_and_is_drawn(trained: Path) -> None:
 
 
 def test_difference_is_reproduced_by_the_command_printed(trained: Path) -> None:
-    """Exit 1, advice, and a file whose one row shows it again."""
+    """The exit status is 1, with advice and a file whose one row shows the difference again."""
     ended = run_in(trained, "verify", "training:model", "unscaled.onnx")
     assert ended.exit_code == 1, ended.stderr
     assert "preprocessing" in ended.stdout
@@ -87,7 +87,7 @@ def test_difference_is_reproduced_by_the_command_printed(trained: Path) -> None:
 
 
 def test_accuracy_that_is_lost_is_told(trained: Path) -> None:
-    """With labels, how many rows only one of the two has right."""
+    """With labels, the report counts the rows that only one of the two has right."""
     ended = run_in(
         trained,
         *(
@@ -126,7 +126,7 @@ def test_accuracy_that_is_lost_is_told(trained: Path) -> None:
 def test_wrong_use_is_told(
     arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit 2 with a sentence, and nothing written."""
+    """The exit status is 2, with a sentence, and no file is written."""
     monkeypatch.chdir(tmp_path)
     onnx_models.save(SOURCES["scores"], tmp_path / "source.onnx")
     onnx_models.save(SOURCES["pair"], tmp_path / "pair.onnx")
@@ -141,7 +141,7 @@ def test_wrong_use_is_told(
 
 
 def test_tolerance_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is far off by default passes where more is allowed, and the output says so."""
+    """A model that differs too much by default passes with a larger tolerance, which is printed."""
     onnx_models.save(SOURCES["probabilities"], tmp_path / "a.onnx")
     onnx_models.save(BROKEN["weights of another epoch"][1], tmp_path / "b.onnx")
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""What a connection counts for."""
+"""The number of connections of each address."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_an_ipv6_address_counts_with_its_network(one: str, other: str, same: boo
 
 
 def test_connections_without_an_address_count_together() -> None:
-    """Those of a socket in the file system, say."""
+    """Connections of a Unix socket are an example."""
     assert address_of(None) == ""
 
 
@@ -35,7 +35,7 @@ def test_any_number_may_have_no_address() -> None:
 
 
 def test_a_place_that_was_left_is_free() -> None:
-    """One is counted also where it was one too many; an address that has none is forgotten."""
+    """One leave for each enter frees a place, also for an enter over the limit."""
     addresses = Addresses(2)
     assert [addresses.enter("a") for _ in range(3)] == [True, True, False]
     assert addresses.enter("b")

@@ -96,7 +96,7 @@ class Server:
         return made, transport
 
     async def ask(self, sent: Iterable[bytes], *, at_once: bool) -> list[Answer]:
-        """Send each on a connection of its own, and wait for all answers, or for each in turn."""
+        """Send each on a separate connection; wait for all answers at once or for each in turn."""
         connections = []
         for one in sent:
             made, transport = self.connect()
@@ -299,7 +299,7 @@ def compared(answers: Sequence[Answer]) -> list[tuple[object, ...]]:
 
 @pytest.fixture
 def shared(models: Path) -> Iterator[tuple[asyncio.Runner, Service]]:
-    """A service, and the event loop that it runs on, which goes on while a test runs it."""
+    """A service and its event loop, which continues while a test runs it."""
     services: list[Service] = []
     ended = asyncio.Event()
 
@@ -335,7 +335,7 @@ def shared(models: Path) -> Iterator[tuple[asyncio.Runner, Service]]:
 def test_coalescing_changes_no_response(
     shared: tuple[asyncio.Runner, Service], budget: float, sent: list[bytes]
 ) -> None:
-    """Whatever else is read in the same iteration; metrics count the same."""
+    """Responses and metrics are the same, whatever else is read in the same iteration."""
     runner, service = shared
 
     async def run() -> None:
@@ -377,7 +377,7 @@ async def test_requests_of_one_iteration_share_a_run(
     async with serving(models) as server:
         before = server.counted()
         sent = [form(row) for row in rows]
-        await server.ask(sent, at_once=False)  # heads differ by the length they tell
+        await server.ask(sent, at_once=False)  # heads differ by length
         alone = compared(await server.ask(sent, at_once=False))
         with (
             mock.patch.object(HotProtocol, "_parse", side_effect=AssertionError),
@@ -413,7 +413,7 @@ ROADS: dict[str, Callable[[bytes], list[bytes]]] = {
 
 
 def in_chunks(sent: bytes) -> bytes:
-    """As those send who do not know how long their body is."""
+    """Return the request in chunks, as clients send it that do not know its length."""
     head, _, body = sent.partition(b"\r\n\r\n")
     lines = [one for one in head.split(b"\r\n") if not one.startswith(b"content-length")]
     return b"\r\n".join([*lines, b"transfer-encoding: chunked", b"", chunked(body[:5], body[5:])])
@@ -429,7 +429,7 @@ PARSED: dict[str, Callable[[bytes, int], bytes]] = {
 
 @pytest.mark.parametrize("road", PARSED)
 async def test_parsed_requests_share_runs(models: Path, road: str) -> None:
-    """As those that are looked up."""
+    """They share them like requests that are looked up."""
     rows = [[float(number), 1, 2, 3] for number in range(12)]
     sent = [
         PARSED[road](ask({"input": [row]}, "/models/mlp/predict"), number)
@@ -443,11 +443,11 @@ async def test_parsed_requests_share_runs(models: Path, road: str) -> None:
 
 @pytest.mark.parametrize("road", ROADS)
 async def test_every_road_leads_to_shared_runs(models: Path, road: str) -> None:
-    """However a small request comes, it is looked up, and read once."""
+    """A small request is looked up and read once, however it arrives."""
     bodies = [[float(number), 1, 2, 3] for number in range(12)]
     async with serving(models) as server:
         asked = [ROADS[road](ask({"input": [row]}, "/models/mlp/predict")) for row in bodies]
-        for parts in asked:  # heads differ by the length they tell
+        for parts in asked:  # heads differ by length
             await server.ask([b"".join(parts)], at_once=False)
         before = server.counted()
         with (
@@ -485,7 +485,7 @@ async def test_a_caller_that_leaves_at_once_has_nothing_run(models: Path) -> Non
 
 
 async def test_the_concurrency_limit_admits_part_of_an_iteration(models: Path) -> None:
-    """Where the limit has no room for all of an iteration, as many get in as would one by one."""
+    """If the limit has no room for a whole iteration, as many get in as would one by one."""
     async with serving(models, max_concurrency=5) as server:
         answers = await server.ask([GOOD[0]] * 8, at_once=True)
         assert Counter(answer.status for answer in answers) == {200: 5, 429: 3}
@@ -511,7 +511,7 @@ async def test_a_full_queue_refuses_the_requests_above_its_limit(
 
 
 async def test_every_request_gets_a_response_despite_a_bug(models: Path) -> None:
-    """Before the run and after it."""
+    """The bug may be before the run or after it."""
     for broken in (
         "cohort.http.predict.rows.flat_rows",
         "cohort.codec.ResponseTemplate.write",

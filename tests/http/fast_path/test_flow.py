@@ -27,7 +27,7 @@ class Reading(asyncio.Transport):
 
 
 async def once() -> None:
-    """Until what is to be called soon has been called."""
+    """Wait until all calls that were due soon have run."""
     called: list[bool] = []
     asyncio.get_running_loop().call_soon(called.append, True)
     await until(lambda: bool(called))
@@ -46,7 +46,7 @@ async def test_a_large_segment_gives_way_once() -> None:
 
 
 async def test_who_stopped_reading_decides_when_it_goes_on() -> None:
-    """Whether before or after giving way: only that which gave way goes on by itself."""
+    """Only a pause by `give_way` ends automatically, in either order of the two pauses."""
     transport = Reading()
     flow = Flow(transport)
     flow.pause_reading()
@@ -61,7 +61,7 @@ async def test_who_stopped_reading_decides_when_it_goes_on() -> None:
 
 
 async def test_a_connection_that_closed_meanwhile_reads_no_more() -> None:
-    """uvloop raises where a transport that has closed is told to read."""
+    """uvloop raises if a closed transport is asked to read."""
     transport = Reading()
     flow = Flow(transport)
     flow.give_way(GIVE_WAY_BYTES, asyncio.get_running_loop())

@@ -1,6 +1,6 @@
-"""What keeps one caller from harming the others on the fast way.
+"""Limits that keep one caller from harming the others on the fast path.
 
-Most of it is seen on the protocol itself, with a fake transport and data plane; the rest on a real
+Most tests use the protocol itself, with a fake transport and data plane; the rest use a real
 server.
 """
 
@@ -30,7 +30,7 @@ from cohort.http.fast_path.cycle import HotCycle
 from cohort.http.fast_path.idle import bytes_in_kernel
 from cohort.http.fast_path.protocol import HotProtocol
 from cohort.http.fast_path.reading import REFUSED_LINGER_SECONDS
-from cohort.http.fast_path.shared import LOOKED_AT, MAX_READ_AHEAD_BYTES, MAX_ROUTE_BYTES, Hot
+from cohort.http.fast_path.shared import MAX_READ_AHEAD_BYTES, MAX_ROUTE_BYTES, SWEPT_AT_ONCE, Hot
 from tests import onnx_models
 from tests.e2e import counted
 from tests.e2e.endless import endless_runs, in_progress
@@ -68,7 +68,7 @@ async def test_an_early_refusal_is_sent_in_order() -> None:
 
 
 async def test_requests_after_the_last_one_are_not_run() -> None:
-    """Those after a request that ends the connection never reach a model."""
+    """Requests after one that ends the connection never reach a model."""
     server = FakeServer(max_body=10)
     server.send(hot(b"x" * 11) + hot(b"2") + hot(b"3"))
     server.send(hot(b"4"))
@@ -78,7 +78,7 @@ async def test_requests_after_the_last_one_are_not_run() -> None:
 
 
 async def test_a_request_after_the_last_one_is_not_an_error() -> None:
-    """Nor is it after one that asked for an upgrade, which is parsed anew."""
+    """This holds also after an upgrade request, whose next bytes a new parser reads."""
     for headers in (["connection: close"], ["connection: upgrade, close", "upgrade: h2c"]):
         server = FakeServer()
         with capture_logs() as logged:
@@ -123,7 +123,7 @@ def test_a_caller_that_sends_too_much_gets_413(tmp_path: Path) -> None:
     with cohort(tmp_path / "models", tmp_path, max_body_mb="1") as server:
 
         def ask() -> list[str] | None:
-            """The codes of the answers; None where a stall used up the time that is given."""
+            """Return the codes of the answers, or None if a stall used up the time."""
             began, received = monotonic(), b""
             with connect(server.url) as caller, contextlib.suppress(ConnectionError):
                 caller.sendall(request("/predict", b" " * 8_000_000))
@@ -141,7 +141,7 @@ def test_a_caller_that_sends_too_much_gets_413(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 100, 5000])
 async def test_a_body_in_small_parts_takes_little_more_memory_than_its_bytes(size: int) -> None:
-    """However it is split, up to the limit; beyond it the parts are released."""
+    """Any division works up to the limit; beyond it the parts are released."""
     server = FakeServer(max_body=300_000)
     part, body = b"x" * size, 0
     server.send(hot(b"", "transfer-encoding: chunked"))
@@ -158,7 +158,7 @@ async def test_a_body_in_small_parts_takes_little_more_memory_than_its_bytes(siz
 
 
 async def test_headers_are_limited_however_they_are_split() -> None:
-    """By their own size, not by that of the body that came with them."""
+    """Their own size counts, not that of the body that came with them."""
     for size, status in ((60_000, 200), (66_000, 413)):
         sent = hot(b"1", f"x: {'a' * size}")
         for cut in (1, 30, 59_000, len(sent) - 3):
@@ -175,7 +175,7 @@ async def test_headers_are_limited_however_they_are_split() -> None:
 
 
 async def test_unlimited_blank_lines_and_trailers_are_refused() -> None:
-    """Input that is neither headers nor a body is limited, too."""
+    """Input that is neither headers nor a body is also limited."""
     for start in (b"", request("/hot", chunked(b"1")[:-2] + b"x: ", "transfer-encoding: chunked")):
         server = FakeServer()
         server.send(start)
@@ -202,7 +202,7 @@ async def test_reading_ahead_is_limited_and_resumes_after_a_response() -> None:
 
 
 async def test_a_head_that_is_looked_up_counts_as_read_ahead() -> None:
-    """Also where the body comes in the next segment: what is kept of such a request is its head."""
+    """It counts also if the body comes in the next segment: its head is kept."""
     server = FakeServer()
     server.send(hot(b"x", "x-trace: 1"), hot(b"x", "x-trace: 2"))
     await server.answer_all()
@@ -215,7 +215,7 @@ async def test_a_head_that_is_looked_up_counts_as_read_ahead() -> None:
 
 
 async def test_a_caller_that_does_not_read_is_paused() -> None:
-    """Nothing is read or run for it until it has read its responses; then it continues in order."""
+    """Its requests are not read or run until it has read its responses; then they run in order."""
     server = FakeServer()
     server.send(hot(b"1") + hot(b"2") + asgi(b"3") + hot(b"4"))
     server.protocol.pause_writing()
@@ -234,7 +234,7 @@ async def test_a_caller_that_does_not_read_is_paused() -> None:
 
 
 async def test_requests_on_uvicorns_path_keep_the_read_ahead_limit() -> None:
-    """Also where the application asks for more of its body."""
+    """They keep it also if the application asks for more of its body."""
     server = FakeServer()
     server.state["gate"] = asyncio.get_running_loop().create_future()
     for _ in range(100):
@@ -266,7 +266,7 @@ async def test_the_next_request_is_read_while_its_body_is_incomplete() -> None:
 
 
 async def test_idle_connections_are_closed() -> None:
-    """Before a request, between two, within one, and where nothing was ever sent."""
+    """A connection is idle before a request, between two, within one, and without any."""
     for sent in (b"", hot(b"bad"), hot()[:10], hot(b"12")[:-1], asgi(b"12")[:-1], asgi(b"12")):
         server = FakeServer(keep_alive=10)
         server.send(sent)
@@ -278,7 +278,7 @@ async def test_idle_connections_are_closed() -> None:
 
 
 async def test_connections_with_slow_headers_are_closed() -> None:
-    """Headers that arrive byte by byte do not hold a connection for ever."""
+    """Headers that arrive byte by byte do not hold a connection indefinitely."""
     server = FakeServer(keep_alive=1000)
     server.send(b"POST /hot HTTP/1.1\r\n")
     server.sweep(after=29)
@@ -288,7 +288,7 @@ async def test_connections_with_slow_headers_are_closed() -> None:
 
 
 async def test_a_connection_that_waits_for_a_response_is_not_idle() -> None:
-    """Also with half a request behind it; the response restarts the idle time."""
+    """It is not idle with half a request after it; the response restarts the idle time."""
     for first in (hot, asgi):
         server = FakeServer(keep_alive=10)
         server.state["gate"] = asyncio.get_running_loop().create_future()
@@ -342,10 +342,10 @@ async def test_what_is_read_out_of_the_kernel_is_progress() -> None:
 
 
 def test_the_sweep_looks_at_some_connections_in_each_iteration() -> None:
-    """At each of them once, and not at one that has ended meanwhile; then it waits again."""
+    """Each connection is checked once, except those that end before; then the sweep waits."""
     looked_at: list[mock.Mock] = []
     connections = set()
-    for _ in range(2 * LOOKED_AT + 50):
+    for _ in range(2 * SWEPT_AT_ONCE + 50):
         one = mock.Mock()
         one.close_if_idle = mock.Mock(side_effect=lambda _, one=one: looked_at.append(one))
         connections.add(one)
@@ -357,7 +357,7 @@ def test_the_sweep_looks_at_some_connections_in_each_iteration() -> None:
     hot.watch(connections, loop)
     ((_, sweep, *arguments),) = [one.args for one in loop.call_later.call_args_list]
     sweep(*arguments)
-    assert len(looked_at) == LOOKED_AT
+    assert len(looked_at) == SWEPT_AT_ONCE
     left = connections - set(looked_at)
     gone = left.pop()
     connections.remove(gone)
@@ -366,7 +366,7 @@ def test_the_sweep_looks_at_some_connections_in_each_iteration() -> None:
         loop.call_soon.reset_mock()
         before = len(looked_at)
         look(*arguments)
-        assert len(looked_at) - before <= LOOKED_AT
+        assert len(looked_at) - before <= SWEPT_AT_ONCE
     assert len(looked_at) == len(connections)
     assert set(looked_at) == connections
     looked_at[-1].close_if_idle.assert_called_once_with(7.0)
@@ -374,7 +374,7 @@ def test_the_sweep_looks_at_some_connections_in_each_iteration() -> None:
 
 
 def test_the_sweep_ends_with_the_last_connection() -> None:
-    """Where nobody is connected it does not wait again, until somebody is."""
+    """Without connections the sweep does not wait again, until one opens."""
     loop = mock.Mock(time=lambda: 7.0)
     hot = Hot(
         mock.Mock(), mock.Mock(), matches=[], max_body=1, keep_alive=10, max_connections=10_000
@@ -428,7 +428,7 @@ async def test_all_requests_of_a_lost_connection_are_cancelled() -> None:
 
 
 async def test_the_application_sees_a_disconnect_with_requests_behind_it() -> None:
-    """uvicorn itself tells only the request that was read last."""
+    """uvicorn itself notifies only the request that was read last."""
     server = FakeServer()
     server.state["gate"] = asyncio.get_running_loop().create_future()
     server.send(asgi(b"1") + hot(b"2"))
@@ -447,7 +447,7 @@ async def test_a_disconnect_is_noticed_with_requests_behind() -> None:
 
 
 async def test_a_large_body_of_a_lost_connection_is_not_parsed() -> None:
-    """While it waits for the codec thread."""
+    """It is not parsed if its connection is lost while it waits for the codec thread."""
     server = FakeServer()
     gate = threading.Event()
     blocked = codec_thread.first_stage.submit(gate.wait)
@@ -509,7 +509,7 @@ async def test_large_bodies_that_wait_for_the_codec_thread_are_counted() -> None
 
 
 async def test_a_large_body_that_is_refused_is_counted_as_refused() -> None:
-    """As a small one, though it was read on the codec thread."""
+    """It counts like a small one, though it was read on the codec thread."""
     server = FakeServer()
     server.send(hot(b"bad".ljust(200_000)))
     await until(lambda: server.transport.written)
@@ -557,7 +557,7 @@ async def test_a_bug_is_a_500_and_is_logged(body: bytes) -> None:
     first, second = server.transport.answers
     assert (first.status, first.json) == (
         500,
-        {"error": "the server failed; its log says more", "code": "InferenceFailed"},
+        {"error": "the server failed; its log has the cause", "code": "InferenceFailed"},
     )
     assert second.body == b"2"
     assert [(one["log_level"], type(one["exc_info"])) for one in logged] == [
@@ -576,7 +576,7 @@ async def test_a_bug_in_a_parser_callback_is_a_500(monkeypatch: pytest.MonkeyPat
 
 
 async def test_overload_is_429_and_the_connection_stays_open() -> None:
-    """With Retry-After."""
+    """The refusal has Retry-After."""
     server = FakeServer()
     server.plane.error = Overloaded("it is full", retry_after=3)
     server.send(hot(b"1") + hot(b"2"))
@@ -635,7 +635,7 @@ async def test_answered_requests_and_lost_connections_leave_no_reference_cycles(
     server = FakeServer()
 
     def alive() -> tuple[int, int, int]:
-        """How many requests, connections and leases of this server there are."""
+        """Return how many requests, connections and leases of this server are alive."""
         found = gc.get_objects()
         connections = [one for one in found if isinstance(one, HotProtocol)]
         ours = [one for one in connections if one.hot is server.hot]
@@ -690,7 +690,7 @@ def resident(server: Cohort, name: str = "VmRSS") -> float:
 
 
 def test_requests_over_the_concurrency_limit_get_429(server: Cohort) -> None:
-    """Until one of COHORT_MAX_CONCURRENCY requests that are in progress has ended."""
+    """They get it until one of the COHORT_MAX_CONCURRENCY requests in progress ends."""
     quick = [request("/models/mlp/predict", QUICK, "connection: close")]
     with endless_runs(server, "slow", count=2) as callers:
         (refused,) = exchange(server.url, quick, last=None)
@@ -718,7 +718,7 @@ def test_pipelined_requests_of_a_lost_connection_are_cancelled(server: Cohort) -
 
 
 def test_a_client_that_does_not_read_is_paused_and_then_served(server: Cohort) -> None:
-    """The server stops reading its requests, keeps its memory, and loses none of them."""
+    """The server stops reading its requests, keeps its memory low, and loses no request."""
     body = json.dumps(
         {"inputs": [{"name": "x", "datatype": "FP32", "shape": [20_000], "data": [0.125] * 20_000}]}
     ).encode()
@@ -747,7 +747,7 @@ def test_a_client_that_does_not_read_is_paused_and_then_served(server: Cohort) -
 
 
 def test_bodies_over_the_limit_take_no_memory(tmp_path: Path) -> None:
-    """Announced or in chunks, of any size, many at once: the parts read are released."""
+    """Their parts are released, announced or in chunks, of any size and many at once."""
     models = tmp_path / "models"
     onnx_models.save(onnx_models.mlp(), models / "mlp/1/model.onnx")
     chunk = b"1000\r\n" + b"x" * 4096 + b"\r\n"
@@ -767,7 +767,7 @@ def test_bodies_over_the_limit_take_no_memory(tmp_path: Path) -> None:
                     with contextlib.suppress(OSError):
                         caller.sendall(LAST)  # what it is in the middle of does not end
         assert exchange(server.url, [request("/predict", QUICK)])[0].code == "OK"
-        assert resident(server, "VmHWM") - before < 50  # of 1024 MB that are sent
+        assert resident(server, "VmHWM") - before < 50  # 1024 MB are sent
 
 
 STATUS_LINE = b"HTTP/1.1 "
@@ -815,7 +815,7 @@ async def test_sigterm_under_pipelined_load_loses_no_request(tmp_path: Path) -> 
     stopped = threading.Event()
 
     def load(url: str) -> int:
-        """Send batches until the server says that it closes; the number it answered."""
+        """Send batches until the server closes; return the number it answered."""
         count = 0
         while True:
             try:
@@ -851,7 +851,7 @@ async def test_sigterm_under_pipelined_load_loses_no_request(tmp_path: Path) -> 
 
 
 def receive(caller: Any, count: int) -> tuple[list[Answer], bool]:
-    """Up to `count` answers, and whether the connection ended."""
+    """Return up to `count` answers, and True if the connection ended."""
     received = b""
     while True:
         part = caller.recv(1 << 16)

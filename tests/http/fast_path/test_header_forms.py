@@ -1,7 +1,7 @@
-"""A header means the same however it is written, and whoever reads it.
+"""A header has the same meaning in every spelling and for every reader.
 
-Each is sent to a server that runs as `cohort serve` does, where its head is parsed, looked up, and
-looked up without what varies, and to FastAPI under plain uvicorn.
+Each is sent to a server that runs as `cohort serve` does. There its head is parsed, looked up, and
+looked up without the varying parts. Each is also sent to FastAPI under plain uvicorn.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ FORMS: dict[str, Callable[[str, str], str]] = {
 
 
 STRICT = {("chunks", "a tab behind"), ("chunks", "blanks around")}
-"""What the parser of plain uvicorn refuses."""
+"""Forms that the parser of plain uvicorn refuses."""
 
 
 def request(sent: Sent, line: str, *others: str) -> bytes:
@@ -126,14 +126,14 @@ def final(answers: list[Answer]) -> Answer:
 
 
 def told(answer: Answer) -> tuple[object, ...]:
-    """What must be the same: the id of a request is made up where it sent none."""
+    """Return the parts that must be equal; an id is generated for a request without one."""
     request_id = answer.headers.get("x-request-id", "")
     return answer.compared, request_id if request_id == "a-request" else ""
 
 
 @pytest.mark.parametrize("name", SENT)
 def test_the_form_of_a_header_changes_nothing(servers: Servers, name: str) -> None:
-    """Blanks around a value are no part of it, and names have no case: RFC 9110, 5.1 and 5.5."""
+    """Blanks around a value do not belong to it, and names have no case: RFC 9110, 5.1 and 5.5."""
     sent = SENT[name]
     usual = request(sent, f"{sent.name}: {sent.value}")
     first = final(exchange(servers.ordinary.url, [usual]))
@@ -148,7 +148,7 @@ def test_the_form_of_a_header_changes_nothing(servers: Servers, name: str) -> No
 
 
 def test_blanks_behind_chunked_are_left_out_of_heads_alone(servers: Servers) -> None:
-    """Whatever the head's parts; a body that looks like a head stays as it is."""
+    """This holds for any parts of a head; a body that looks like a head stays as it is."""
     head = request(SENT["chunks"], "Transfer-Encoding: chunked \t").removesuffix(chunked(ONE))
     line = head.index(b"Transfer")
     url, body = servers.hot.url, chunked(ONE)

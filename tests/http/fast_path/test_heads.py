@@ -38,7 +38,7 @@ from tests.http.fast_path.known_heads import (
 
 
 async def observe(segments: list[bytes], heads: HeadCache) -> tuple[object, ...]:
-    """What becomes of a connection's segments, where `heads` are known."""
+    """Return all effects of a connection's segments, if `heads` are known."""
     server = FakeServer(max_body=100)
     server.plane.sticky = Sticky(header="trace")
     know(server, heads)
@@ -56,7 +56,7 @@ def seen(segments: list[bytes], heads: HeadCache) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("sent", REQUESTS)
 def test_a_cached_head_is_read_like_a_parsed_one(sent: bytes) -> None:
-    """On a new connection, and again on the same one, in two segments split anywhere."""
+    """It is read so on a new connection and again on the same one, in two parts cut anywhere."""
 
     async def run() -> None:
         for cut in range(len(sent)):
@@ -71,7 +71,7 @@ def test_a_cached_head_is_read_like_a_parsed_one(sent: bytes) -> None:
 
 @st.composite
 def conversations(draw: st.DrawFn) -> list[bytes]:
-    """Some requests, each a segment of its own but for a few cuts and a few that are not."""
+    """Some requests, each as one segment, except for a few cuts and a few joined ones."""
     segments = [b""]
     for one in draw(st.lists(st.sampled_from(REQUESTS), min_size=1, max_size=4)):
         cut = draw(st.just(0) | st.integers(0, len(one)))
@@ -85,12 +85,12 @@ def conversations(draw: st.DrawFn) -> list[bytes]:
 @example(segments=[REQUESTS[0], b"\r\n", REQUESTS[0]])
 @example(segments=[hot(b"x" * 20)[:-10], b"x" * 10, REQUESTS[0]])
 def test_segments_do_not_change_how_heads_are_read(segments: list[bytes]) -> None:
-    """Several requests on a connection, split and joined anywhere."""
+    """Several requests on a connection may be split and joined anywhere."""
     assert seen(segments, known_heads()) == seen(segments, forgetful())
 
 
 async def test_a_head_is_parsed_once() -> None:
-    """On any connection: then it is looked up."""
+    """After that it is looked up on any connection."""
     server = FakeServer()
     server.send(hot(b"1"))
     await server.answer_all()
@@ -103,7 +103,7 @@ async def test_a_head_is_parsed_once() -> None:
 
 @pytest.mark.parametrize("cut", [0, 1, 2])
 async def test_a_body_that_comes_after_its_head_is_not_parsed_either(cut: int) -> None:
-    """Nor one in any number of segments, the last of which begins another request."""
+    """It may come in any number of segments, the last of which begins another request."""
     server = FakeServer()
     server.send(hot(b"abc"))
     await server.answer_all()
@@ -116,7 +116,7 @@ async def test_a_body_that_comes_after_its_head_is_not_parsed_either(cut: int) -
 
 
 async def test_a_caller_is_counted_by_the_head_that_is_looked_up() -> None:
-    """Once, whether it is refused or leaves before its body has come."""
+    """A caller counts once, even if it is refused or leaves before its body has come."""
     keys = KeyRing()
     keys.follow([ApiKey("web", digest_of("w").hex(), concurrency=1)])
     (caller,) = keys.callers
@@ -141,7 +141,7 @@ async def test_a_caller_is_counted_by_the_head_that_is_looked_up() -> None:
 
 
 async def test_a_request_that_closes_its_connection_is_looked_up() -> None:
-    """On a new connection each time; what comes after it is ignored."""
+    """Each is on a new connection; later bytes are ignored."""
     server = FakeServer()
     for body in (b"1", b"2"):
         server.connect()
@@ -157,7 +157,7 @@ async def test_a_request_that_closes_its_connection_is_looked_up() -> None:
 
 @pytest.mark.parametrize("cut", [0, 1])
 async def test_nothing_is_read_after_a_looked_up_request_that_closes(cut: int) -> None:
-    """Neither from the segment that its body ends in, nor from a later one."""
+    """Bytes after its body are not read, in the same segment or in a later one."""
     server = FakeServer()
     sent = hot(b"1", "connection: close")
     server.send(sent)
@@ -170,7 +170,7 @@ async def test_nothing_is_read_after_a_looked_up_request_that_closes(cut: int) -
 
 
 async def test_a_slow_body_after_a_looked_up_head_is_one_that_arrives() -> None:
-    """The sweep sees what came of it, and that nothing more does."""
+    """The sweep sees the arrival of its parts, and closes it when no more arrive."""
     server = FakeServer(keep_alive=1000)
     sent = hot(b"x" * 70_000)
     server.send(sent)
@@ -214,7 +214,7 @@ async def test_a_client_that_offers_http2_is_parsed_once() -> None:
 
 @pytest.mark.parametrize("name", sorted(MATTER))
 def test_what_matters_is_never_left_out(name: bytes) -> None:
-    """However often its value changes, and however its name is written."""
+    """It stays in the head, however often its value changes and however its name is written."""
     heads = HeadCache()
     for number in range(4):
         for spelled in (name, name.title()):
@@ -232,7 +232,7 @@ def test_lines_that_vary_are_learned_up_to_a_number() -> None:
 
 
 async def test_heads_that_differ_in_their_request_id_share_an_entry() -> None:
-    """Each response has the id of its own request."""
+    """Each response has the id of its request."""
     server = FakeServer()
     for number in range(10):
         server.send(hot(b"1", f"x-request-id: id-{number}", "x: y"))
@@ -244,7 +244,7 @@ async def test_heads_that_differ_in_their_request_id_share_an_entry() -> None:
 
 @pytest.mark.parametrize("header", ["x-user", "x-request-id"])
 async def test_a_sticky_key_is_the_requests_own(header: str) -> None:
-    """Also where its head is that of earlier requests; without the header it has none."""
+    """This holds also for a head equal to earlier ones; without the header there is no key."""
     server = FakeServer()
     server.plane.sticky = Sticky(header=header)
     for sent in ([f"{header}: a"], [f"{header}: a"], [f"{header}: b"], []):
@@ -255,7 +255,7 @@ async def test_a_sticky_key_is_the_requests_own(header: str) -> None:
 
 @pytest.mark.parametrize("length", ["5000", "x", "-1"])
 def test_a_length_that_is_wrong_is_told_of_the_body_that_came(length: str) -> None:
-    """Also by the first request of its head, which asks how small ones are read."""
+    """The first request of a head, which asks how small ones are read, gets the same error."""
     route = match_infer("/v2/models/m/infer")
     assert route is not None
     headers = SentHeaders([(b"inference-header-content-length", length.encode())])
@@ -270,7 +270,7 @@ def test_a_length_that_is_wrong_is_told_of_the_body_that_came(length: str) -> No
 
 
 async def test_the_head_cache_is_bounded() -> None:
-    """In number, and by the size of each head, with and without what varies."""
+    """The number of heads is bounded, and so is the size of each, with varying headers or not."""
     server = FakeServer()
     server.send(hot(b"1", f"accept: {'a' * MAX_HEAD_BYTES}"))
     await server.answer_all()
@@ -282,7 +282,7 @@ async def test_the_head_cache_is_bounded() -> None:
 
 
 async def test_a_long_cookie_is_no_obstacle_up_to_a_size() -> None:
-    """What varies counts neither in the cache nor in what is kept."""
+    """Varying headers do not count in the cache or in the kept bytes."""
     server = FakeServer()
     for number in range(3):
         server.send(hot(b"1", f"cookie: {number}{'a' * (MAX_HEAD_BYTES + 10)}"))

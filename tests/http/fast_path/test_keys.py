@@ -67,7 +67,7 @@ HEADERS: tuple[tuple[str, ...], ...] = (
 
 @pytest.mark.parametrize("path", PATHS)
 def test_single_requests_are_answered_the_same(servers: Servers, path: str) -> None:
-    """With every kind of body and key, and the request behind it as well."""
+    """They are the same for every kind of body and key, and for the next request."""
     for body, headers in product(BODIES, HEADERS):
         hot, plain = ask_both(servers, request(path, body, *headers))
         assert hot == plain, (body, headers)
@@ -77,7 +77,7 @@ def test_single_requests_are_answered_the_same(servers: Servers, path: str) -> N
 def test_requests_refused_by_their_heads_are_answered_the_same(
     servers: Servers, length: int
 ) -> None:
-    """While the body is on its way; where that is long, the connection ends."""
+    """They are answered before the body arrives; if it is long, the connection ends."""
     small = length <= 64 * 1024
     body = b"x" * length if small else b""
     sent = request("/models/iris/predict", body, f"content-length: {length}")
@@ -87,7 +87,7 @@ def test_requests_refused_by_their_heads_are_answered_the_same(
 
 
 def test_pipelined_requests_are_answered_the_same(servers: Servers) -> None:
-    """Each by its own key, in their order, in one segment and in many."""
+    """Each has its key's answer, in order, in one segment and in many."""
     parts = [
         request(path, {"input": ROW}, *headers) for path, headers in product(PATHS[:4], HEADERS)
     ]
@@ -98,7 +98,7 @@ def test_pipelined_requests_are_answered_the_same(servers: Servers) -> None:
 
 
 def test_requests_over_a_quota_are_answered_the_same(servers: Servers) -> None:
-    """The first passes; the others wait as long, and are read on the connection that goes on."""
+    """The first passes; the others get the same wait, and the connection stays open."""
     sent = request("/models/iris/predict", {"input": ROW}, "x-api-key: spent")
     hot, plain = ask_both(servers, sent, sent, sent)
     statuses = [[answer[0] for answer in answers] for answers in (hot, plain)]

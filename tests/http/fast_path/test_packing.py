@@ -1,4 +1,4 @@
-"""A response on the fast path is compressed where that was asked for, and it is long."""
+"""The fast path compresses long responses if the caller accepts it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def answered(server: FakeServer) -> None:
 
 @pytest.mark.parametrize("size", [MIN_COMPRESSED, COMPRESS_AT_ONCE, COMPRESS_AT_ONCE + 1])
 async def test_a_long_response_is_compressed(size: int) -> None:
-    """On the loop up to a size, then on a thread; the headers say so."""
+    """The event loop compresses it up to a size, then a thread; the headers name the coding."""
     server = FakeServer()
     server.send(hot(b"a" * size, GZIPPED))
     await answered(server)

@@ -71,7 +71,7 @@ def ordinary(models: Path, folder: Path, options: dict[str, Any]) -> Iterator[Co
     }
     command = [sys.executable, "-m", "uvicorn", "--factory", "cohort:create_app"]
     command += [f"--port={port}", "--http=httptools", "--ws=none", "--no-access-log"]
-    command += ["--timeout-keep-alive=1"]  # what it loses would be waited for
+    command += ["--timeout-keep-alive=1"]  # a lost request would wait for it
     log = folder / "ordinary.txt"
     with log.open("wb") as stderr:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=stderr)
@@ -87,7 +87,7 @@ def ordinary(models: Path, folder: Path, options: dict[str, Any]) -> Iterator[Co
 def ask_both(
     servers: Servers, *parts: bytes, heads: tuple[int, ...] = (), last: bytes = LAST
 ) -> tuple[list[Compared], list[Compared]]:
-    """What each of them answers, as far as it is compared."""
+    """Return the answers of both, as far as they are compared."""
     hot = exchange(servers.hot.url, parts, heads=heads, last=last)
     plain = exchange(servers.ordinary.url, parts, heads=heads, last=last)
     return [one.compared for one in hot], [one.compared for one in plain]
@@ -255,7 +255,7 @@ FILES: dict[str, tuple[str, Any, str, str]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """What is sent, and whether the server closes the connection by itself."""
+    """The bytes to send, and whether the server closes the connection without a request to."""
 
     sent: bytes
     heads: tuple[int, ...] = ()
@@ -337,14 +337,14 @@ CASES: dict[str, Case] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_both_paths_answer_the_same(servers: Servers, name: str) -> None:
-    """Status, relevant headers and body, once each, and the end of the connection."""
+    """Status, relevant headers, body and the end of the connection are equal, once each."""
     case = CASES[name]
     hot, plain = ask_both(servers, case.sent, heads=case.heads, last=case.last)
     assert hot == plain
 
 
 def test_http_1_0_is_kept_where_it_asks_for_that(servers: Servers) -> None:
-    """Which the answer says; uvicorn closes such connections."""
+    """The answer has the header; uvicorn closes such connections."""
     kept = request("/predict", ONE, "connection: keep-alive", version="1.0")
     last = request("/predict", ONE, version="1.0")
     answered = exchange(servers.hot.url, [kept, kept, b""], last=last)
@@ -358,7 +358,7 @@ def test_http_1_0_is_kept_where_it_asks_for_that(servers: Servers) -> None:
 
 @dataclass(frozen=True)
 class Difference:
-    """What is sent, what the fast way answers (statuses or codes), and why the other does not."""
+    """The bytes to send, the fast path's answers (statuses or codes), and the reason to differ."""
 
     sent: bytes
     codes: tuple[str, ...]
@@ -513,7 +513,7 @@ SPLIT = {
 
 @pytest.mark.parametrize("name", SPLIT)
 def test_segments_do_not_change_the_response(servers: Servers, name: str) -> None:
-    """Byte by byte, and in two at many places."""
+    """It arrives byte by byte, and in two parts cut at many places."""
     sent = SPLIT[name]
     whole = [one.compared for one in exchange(servers.hot.url, [sent])]
     step = max(1, len(sent) // 40)
@@ -560,7 +560,7 @@ CODES = {
 def test_pipelined_requests_are_answered_in_order(
     servers: Servers, kinds: list[str], cuts: list[float], ending: str
 ) -> None:
-    """However they are mixed and split, both paths give the same responses, once each."""
+    """Any mix of requests, cut anywhere, gets the same responses on both paths, once each."""
     sent = b"".join([KINDS[kind] for kind in kinds])
     codes = [CODES.get(kind, "OK") for kind in kinds]
     if ending == "close":
@@ -570,7 +570,7 @@ def test_pipelined_requests_are_answered_in_order(
     codes.append({"over": "TooLarge"}.get(ending, "OK"))
     places = sorted({0, len(sent), *(int(cut * len(sent)) for cut in cuts)})
     parts = [sent[one:other] for one, other in pairwise(places)]
-    # What the server does not read before it closes would reset the connection, answers and all.
+    # Bytes that the server does not read before it closes would reset the connection and answers.
     last = None if ending else LAST
     hot, plain = (exchange(server.url, parts, last=last) for server in servers)
     assert [one.code for one in hot] == codes
@@ -600,7 +600,7 @@ def test_generated_requests_are_answered_the_same(
     version: str,
     in_chunks: bool,
 ) -> None:
-    """Any address with any body and any headers."""
+    """Any address, body and headers get the same answer on both paths."""
     if in_chunks and version == "1.1":
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         body, lines = (
@@ -654,7 +654,7 @@ def test_two_thousand_tiny_requests_in_one_write(servers: Servers) -> None:
 
 
 def test_no_bug_was_logged(servers: Servers) -> None:
-    """After all tests above, the server's log has no traceback."""
+    """The server's log has no traceback after all tests above."""
     for line in servers.hot.logged.splitlines():
         told = json.loads(line)
         expected = told["event"] == "version unavailable" or told.get("code") in {

@@ -19,7 +19,7 @@ from tests.waiting import until
 
 
 async def test_who_waits_takes_turns() -> None:
-    """One after the other, with room for others in between; who is not done comes again."""
+    """Each runs in turn, with room for others in between; an unfinished one waits again."""
     turns, loop = Turns(), asyncio.get_running_loop()
     said: list[str] = []
     done = asyncio.Event()
@@ -47,7 +47,7 @@ async def test_who_waits_takes_turns() -> None:
 
 
 async def test_a_turn_that_fails_is_nobody_elses() -> None:
-    """The event loop hears of it, and the next one comes."""
+    """The event loop's handler gets the error, and the next turn follows."""
     turns, loop = Turns(), asyncio.get_running_loop()
     heard: list[object] = []
     loop.set_exception_handler(lambda _, context: heard.append(context["exception"]))
@@ -72,7 +72,7 @@ SIZES = st.lists(
     st.tuples(st.sampled_from([1, 2, 7, 60, 500, 20_000]), st.integers(1, 6000)),
     min_size=1, max_size=4,
 )  # fmt: skip
-"""Chunks of a size, so many of them; a few bytes less than 300 KB in all."""
+"""Chunk sizes and counts; a few bytes less than 300 KB in all."""
 
 
 @pytest.mark.parametrize("path", ["/hot", "/ordinary"])
@@ -81,7 +81,7 @@ SIZES = st.lists(
 def test_a_body_is_what_was_sent(
     path: str, sizes: Sequence[tuple[int, int]], cut: int, behind: bool
 ) -> None:
-    """However large its chunks are, wherever segments end, and what comes behind it as well."""
+    """This holds for any chunk sizes and segments, and for a request after it."""
     asyncio.run(check_body(path, sizes, cut, behind=behind))
 
 
@@ -111,7 +111,7 @@ async def check_body(
 
 
 async def test_only_many_small_parts_wait() -> None:
-    """Neither a body of known length, nor large chunks, nor requests one behind another."""
+    """Bodies of known length, large chunks and successive requests do not wait."""
     row = request("/hot", b"1")
     for sent, waits in (
         (request("/hot", b"1" * 200_000), False),
@@ -126,7 +126,7 @@ async def test_only_many_small_parts_wait() -> None:
 
 
 async def test_a_connection_that_is_lost_takes_no_turn() -> None:
-    """Nothing of what it sent is answered."""
+    """Its requests are not answered."""
     server = FakeServer()
     server.send(request("/hot", chunked(*[b"1"] * 20_000), "transfer-encoding: chunked"))
     server.lose()

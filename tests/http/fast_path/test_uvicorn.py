@@ -1,7 +1,7 @@
-"""What the fast path's protocol uses of uvicorn and httptools, piece by piece.
+"""The parts of uvicorn and httptools that the fast path's protocol uses, one by one.
 
-Each failure says what is no longer as it was, and what stands on it. Nothing else of uvicorn's
-inside is used, so an upgrade that passes here and in test_hot.py is fine.
+Each failure states what has changed, and what depends on it. Nothing else of uvicorn's internals is
+used, so an upgrade that passes here and in test_hot.py is fine.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ REQUEST = b"POST /a HTTP/1.1\r\nHost: x\r\ncontent-length: 2\r\n\r\n{}"
 
 
 async def test_attributes_of_a_connection(connection: Noted) -> None:
-    """What HotProtocol reads and sets."""
+    """HotProtocol reads and sets these attributes."""
     kinds = {
         "parser": httptools.HttpRequestParser,  # HotProtocol feeds it, and replaces it on upgrades
         "loop": asyncio.AbstractEventLoop,
@@ -164,7 +164,7 @@ async def test_attributes_of_a_connection(connection: Noted) -> None:
 
 
 async def test_order_of_callbacks(connection: Noted) -> None:
-    """From the parser to the answer, for one request and for two at once."""
+    """The order from the parser to the answer is fixed, for one request and for two at once."""
     connection.noted.clear()
     connection.data_received(REQUEST)
     assert connection.noted == [
@@ -199,7 +199,7 @@ async def _complete(cycle: RequestResponseCycle) -> None:
 
 
 async def test_attributes_of_a_cycle(connection: Noted) -> None:
-    """What HotProtocol reads and sets of uvicorn's requests, and HotCycle has in their place."""
+    """HotProtocol reads and sets these of uvicorn's requests, and HotCycle replaces them."""
     connection.data_received(REQUEST[:-1])
     cycle = connection.cycle
     values = {
@@ -222,7 +222,7 @@ async def test_attributes_of_a_cycle(connection: Noted) -> None:
 
 
 async def test_who_is_disconnected_sends_nothing(connection: Noted) -> None:
-    """HotProtocol refuses a broken body in the place of uvicorn's own request by that."""
+    """HotProtocol uses this to refuse a broken body instead of uvicorn's request."""
     connection.data_received(REQUEST[:-1])
     cycle = connection.cycle
     cycle.disconnected = True
@@ -233,7 +233,7 @@ async def test_who_is_disconnected_sends_nothing(connection: Noted) -> None:
 
 
 async def test_what_uvicorn_asks_of_a_cycle(connection: Noted) -> None:
-    """HotCycle stands in `cycle`: shutdown and connection_lost must find no more than it has."""
+    """HotCycle is in `cycle`: shutdown and connection_lost must use only its attributes."""
     asked: set[str] = set()
 
     class Cycle:
@@ -252,7 +252,7 @@ async def test_what_uvicorn_asks_of_a_cycle(connection: Noted) -> None:
 
 
 async def test_flow_control() -> None:
-    """Flow overrides resume_reading and reads the two states; the transport is told of changes."""
+    """Flow overrides resume_reading and reads both states; the transport gets the changes."""
     transport = Transport()
     flow = FlowControl(transport)
     assert (flow.read_paused, flow.write_paused) == (False, False)
@@ -303,7 +303,7 @@ def test_the_parser_tells_where_an_upgrade_begins() -> None:
 
 
 def test_the_parser_keeps_what_a_callback_raised() -> None:
-    """HotProtocol tells a caller's mistakes from bugs of ours by it."""
+    """HotProtocol uses it to distinguish a caller's mistakes from bugs of Cohort."""
 
     class Raising:
         def on_message_begin(self) -> None:

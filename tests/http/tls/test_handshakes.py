@@ -1,4 +1,4 @@
-"""Handshakes that do not go on, and what is noted of those that fail."""
+"""Handshakes that stop, and the log of those that fail."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def handshakes() -> Iterator[Handshakes]:
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    """Both ends of a connection: the server's, and a caller's."""
+    """The server's end and a caller's end of a connection."""
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         socket.create_connection(listener.getsockname()) as caller,
@@ -38,7 +38,7 @@ def pair() -> Iterator[Pair]:
 
 
 class Waiting:
-    """A connection whose caller does not go on."""
+    """A connection whose caller sends nothing more."""
 
     def __init__(self, handshakes: Handshakes, address: str = "10.0.0.1", on: int = 0) -> None:
         self._handshakes = handshakes
@@ -54,7 +54,7 @@ class Waiting:
 
 @contextmanager
 def held(handshakes: Handshakes, on: int) -> Iterator[None]:
-    """The thread is at a step; when this ends, it goes on."""
+    """The thread is busy with a step until this ends."""
     began, end = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -70,7 +70,7 @@ def held(handshakes: Handshakes, on: int) -> Iterator[None]:
 
 
 async def test_addresses_take_turns(handshakes: Handshakes, pair: Pair) -> None:
-    """However many wait of one, another's are done after one of its; within one, in order."""
+    """Each address has one step in turn, however many wait; its own steps stay in order."""
     done, on = list[str](), pair[0].fileno()
     with held(handshakes, on):
         steps = [
@@ -119,7 +119,7 @@ async def test_a_step_is_not_done_after_its_connection(handshakes: Handshakes, p
 async def test_the_newest_of_the_most_fails_where_too_many_wait(
     handshakes: Handshakes, pair: Pair
 ) -> None:
-    """Those of other addresses stay."""
+    """Handshakes of other addresses stay."""
     on = pair[0].fileno()
     with held(handshakes, on):
         many = [Waiting(handshakes, "many", on) for _ in range(MAX_WAITING)]
@@ -138,7 +138,7 @@ async def test_the_newest_of_the_most_fails_where_too_many_wait(
 async def test_an_address_more_is_refused_where_all_have_as_many(
     handshakes: Handshakes, pair: Pair
 ) -> None:
-    """Who came before is not sent away for it."""
+    """Earlier connections are not closed for it."""
     on = pair[0].fileno()
     with held(handshakes, on):
         all_ = [Waiting(handshakes, f"{number}", on) for number in range(MAX_WAITING + 1)]
@@ -148,7 +148,7 @@ async def test_an_address_more_is_refused_where_all_have_as_many(
 
 
 async def test_the_oldest_that_was_answered_makes_room(handshakes: Handshakes, pair: Pair) -> None:
-    """One that goes on, or has gone on, is not among them."""
+    """A handshake that has continued is not among them."""
     many = [Waiting(handshakes, on=pair[0].fileno()) for _ in range(MAX_ANSWERED + 2)]
     for one in many[:MAX_ANSWERED]:
         handshakes.wait(one)
@@ -161,7 +161,7 @@ async def test_the_oldest_that_was_answered_makes_room(handshakes: Handshakes, p
 
 
 async def test_steps_are_done_off_the_event_loop(handshakes: Handshakes, pair: Pair) -> None:
-    """The loop goes on while one takes long, and an error comes back."""
+    """The event loop continues during a long step, and an error is returned."""
     began, end = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 

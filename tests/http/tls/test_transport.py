@@ -1,4 +1,4 @@
-"""A TLS transport between a protocol and a caller who reads when the test says so."""
+"""A TLS transport between a protocol and a caller that reads on the test's command."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Below(asyncio.Transport):
 
 
 class Recorder(asyncio.Protocol):
-    """Notes what it is told."""
+    """Records the calls it gets."""
 
     def __init__(self) -> None:
         self.received = b""
@@ -117,7 +117,7 @@ class Ends:
         self.below.above = self.transport
 
     def send(self, data: bytes) -> bytes:
-        """What the caller sends for `data`."""
+        """Return the encrypted bytes that the caller sends for `data`."""
         for start in range(0, len(data), RECORD_BYTES):
             self.tls.write(data[start : start + RECORD_BYTES])
         return self.up.read()
@@ -160,7 +160,7 @@ SIZES = st.lists(
 def test_what_is_written_arrives(
     contexts: Sequence[ssl.SSLContext], sizes: list[int], closing: bool
 ) -> None:
-    """All of it, in order, and then the end of TLS where there is one."""
+    """All of it arrives in order, and then the end of TLS, if it was closed."""
 
     async def run() -> None:
         ends = Ends(contexts)
@@ -184,7 +184,7 @@ def test_what_is_written_arrives(
 def test_what_is_sent_is_received(
     contexts: Sequence[ssl.SSLContext], sizes: list[int], cut: int
 ) -> None:
-    """In segments that end anywhere, and then the end."""
+    """It arrives in segments cut anywhere, and then the end."""
 
     async def run() -> None:
         ends = Ends(contexts)
@@ -205,7 +205,7 @@ def test_what_is_sent_is_received(
 async def test_a_caller_who_reads_nothing_holds_what_was_written(
     contexts: Sequence[ssl.SSLContext],
 ) -> None:
-    """Little of it is encrypted, all of it is counted, and the protocol is told once."""
+    """Little of it is encrypted, all of it is counted, and the protocol is paused once."""
     ends = Ends(contexts)
     ends.transport.write(b"x" * 5_000_000)
     await iterations()
@@ -222,7 +222,7 @@ async def test_a_caller_who_reads_nothing_holds_what_was_written(
 async def test_nothing_is_handed_over_while_reading_is_paused(
     contexts: Sequence[ssl.SSLContext],
 ) -> None:
-    """What has come by then follows when it goes on."""
+    """Data that arrived during the pause follows when reading resumes."""
     ends = Ends(contexts)
     ends.transport.pause_reading()
     ends.transport.received(ends.send(b"later"))
@@ -233,7 +233,7 @@ async def test_nothing_is_handed_over_while_reading_is_paused(
 
 
 async def test_what_is_no_record_ends_the_connection(contexts: Sequence[ssl.SSLContext]) -> None:
-    """With an alert, and without what came behind."""
+    """The connection ends with an alert, and later bytes are dropped."""
     ends = Ends(contexts)
     data = ends.send(b"x" * 100_000)
     for start in (0, 40_000):
@@ -262,7 +262,7 @@ async def test_the_end_of_writing_leaves_the_connection_open(
 
 
 async def test_a_lost_connection_is_told_once(contexts: Sequence[ssl.SSLContext]) -> None:
-    """And what was not sent is forgotten."""
+    """Unsent bytes are dropped."""
     ends = Ends(contexts)
     ends.transport.write(b"x" * 1_000_000)
     ends.below.closed = True

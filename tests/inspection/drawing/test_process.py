@@ -20,7 +20,7 @@ DIGITS = MODELS / "digits/1/model.onnx"
 
 
 def test_it_draws_with_shapes_that_the_file_lacks() -> None:
-    """As ONNX Runtime infers them, for any number of rows."""
+    """ONNX Runtime infers the shapes, for any number of rows."""
     drawn = json.loads(gzip.decompress(DrawingProcess(DIGITS, {"node_relu": "cpu"}).run()))
     (graph,) = drawn["graphs"]
     relu = next(node for node in graph["nodes"] if node["name"] == "node_relu")
@@ -29,10 +29,10 @@ def test_it_draws_with_shapes_that_the_file_lacks() -> None:
 
 
 def test_what_is_no_model_is_a_failed_load(tmp_path: Path) -> None:
-    """In words, whatever became of the process."""
+    """The error states the reason, however the process ended."""
     path = tmp_path / "model.onnx"
     path.write_bytes(b"\xff" * 100)
-    with pytest.raises(LoadFailed, match="not the protobuf of a model"):
+    with pytest.raises(LoadFailed, match="no longer the protobuf of a model"):
         DrawingProcess(path, {}).run()
 
 
@@ -51,7 +51,7 @@ def test_what_takes_too_much_is_not_tried_again(
 
 
 def test_a_killed_one_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While it works; it is not begun again."""
+    """A process that is killed while it works raises an error and is not started again."""
     began = tmp_path / "began"
     monkeypatch.setattr(
         "cohort.system.jobs.PYTHON", ["sh", "-c", f"echo >> {began}; exec sleep 3600"]
@@ -67,7 +67,7 @@ def test_a_killed_one_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_one_that_is_killed_before_it_began_does_not_begin() -> None:
-    """And says so."""
+    """It raises an error that names the stop."""
     process = DrawingProcess(DIGITS, {})
     process.kill()
     with pytest.raises(LoadFailed, match="stopping"):
@@ -77,7 +77,7 @@ def test_one_that_is_killed_before_it_began_does_not_begin() -> None:
 def test_a_file_that_cannot_be_read_to_its_end_holds_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here a pipe that nobody writes to; the process ends, in words."""
+    """The file is a pipe without a writer; the process ends with a reason."""
     monkeypatch.setattr(module, "MAX_SECONDS", 0.5)
     os.mkfifo(tmp_path / "model.onnx")
     with pytest.raises(LoadFailed, match=r"more than 0\.5 s"):

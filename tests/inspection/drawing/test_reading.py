@@ -1,4 +1,4 @@
-"""What is drawn of a model's file: compared with what `onnx` reads of it."""
+"""Drawings of a model's file, compared with its contents as `onnx` reads them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from cohort.inspection.drawing import draw_model
 from cohort.inspection.drawing import reading as module
 from cohort.inspection.drawing.attributes import read_attribute
-from cohort.inspection.drawing.blocks import FEW, LEAST_FOLDED, find_blocks
+from cohort.inspection.drawing.blocks import FEW, MIN_FOLDED, find_blocks
 from cohort.inspection.drawing.reading import MAX_DRAWN, MAX_GRAPHS
 from cohort.inspection.drawing.words import describe_shape, describe_tensor
 from cohort.model_file.protobuf import FileSlice
@@ -96,7 +96,7 @@ def test_every_node_is_read_as_onnx_reads_it(
 
 
 def test_types_and_weights_are_told(tmp_path: Path) -> None:
-    """Of what is in the file, and of constants, which are no nodes; none of their numbers."""
+    """Types in the file and constants, which are not nodes, are shown without their numbers."""
     secret = np.array([123456.0, 7.0], np.float32)
     constant = helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(secret, "t"))
     add = helper.make_node("Add", ["x", "c"], ["y"])
@@ -135,7 +135,7 @@ def test_what_another_domain_calls_a_constant_is_a_node(tmp_path: Path) -> None:
 
 
 def test_a_sparse_weight_is_told_with_its_shape(tmp_path: Path) -> None:
-    """And by the name of its values."""
+    """It has the name of its values."""
     values = helper.make_tensor("w", TensorProto.FLOAT, [2], [1.0, 2.0])
     places = helper.make_tensor("", TensorProto.INT64, [2], [3, 5])
     sparse = helper.make_sparse_tensor(values, places, [2, 6])
@@ -157,7 +157,7 @@ def test_types_that_are_given_are_those_of_the_main_graph(tmp_path: Path) -> Non
 
 
 def test_lists_of_texts_are_told(tmp_path: Path) -> None:
-    """As far as there is room, each text and how many there are."""
+    """Texts are shown up to a limit, and the number of texts is shown."""
     made = helper.make_node("X", [], [], words=["a", "b"], many=["w" * 999] * 20, half=0.5)
     (node,) = main(saved(tmp_path / "m.onnx", made))["nodes"]
     told = dict(node["attributes"])
@@ -167,7 +167,7 @@ def test_lists_of_texts_are_told(tmp_path: Path) -> None:
 
 
 def test_a_graph_that_is_a_number_is_none() -> None:
-    """In a damaged file: the wire type of an attribute's graph is another."""
+    """A damaged file can have another wire type for an attribute's graph."""
     for number in (6, 11):
         content = b"\x0a\x01a" + bytes([number << 3]) + b"\x05"
         found = read_attribute(FileSlice(io.BytesIO(content), 0, len(content)))
@@ -175,14 +175,14 @@ def test_a_graph_that_is_a_number_is_none() -> None:
 
 
 def test_shapes_of_very_many_dimensions_are_cut() -> None:
-    """It is said that there are more."""
+    """An ellipsis stands for the rest."""
     assert describe_shape([1] * 64) == f"[{', '.join(['1'] * 64)}]"
     assert describe_shape([1] * 65) == f"[{', '.join(['1'] * 64)}, …]"
     assert describe_shape(["N", None, 3]) == "[N, ?, 3]"
 
 
 def test_layers_are_folded_where_there_are_many_nodes() -> None:
-    """The longest repetition, from where it begins."""
+    """The longest repetition is folded, from its beginning."""
     stem = [f"Op{place}" for place in range(FEW)]
     assert find_blocks([*stem, *"abcde" * 6]) == [(FEW, 5, 6)]
     assert find_blocks([*"abc"] * (FEW // 3)) == []
@@ -196,7 +196,7 @@ def test_layers_are_folded_where_there_are_many_nodes() -> None:
     )
 )
 def test_blocks_repeat_and_do_not_overlap(parts: list[tuple[list[str], int]]) -> None:
-    """Whatever the operators are; each is of three or more, and worth folding."""
+    """This holds for any operators; there are blocks only if there are many nodes."""
     operators = [one for block, times in parts for one in block * times]
     blocks = find_blocks(operators)
     assert not blocks or len(operators) > FEW
@@ -206,11 +206,11 @@ def test_blocks_repeat_and_do_not_overlap(parts: list[tuple[list[str], int]]) ->
         end = start + length * times
         assert end <= len(operators)
         assert operators[start:end] == operators[start : start + length] * times
-        assert length > 2 and times > 1 and length * times >= LEAST_FOLDED  # noqa: PT018
+        assert length > 2 and times > 1 and length * times >= MIN_FOLDED  # noqa: PT018
 
 
 def test_nodes_know_who_runs_them(tmp_path: Path) -> None:
-    """By their names; one without a name has none."""
+    """Providers are found by node names; a node without a name has no provider."""
     first, second = (
         helper.make_node("Relu", ["x"], ["y"], name="a"),
         helper.make_node("Neg", [], []),
@@ -239,7 +239,7 @@ def test_subgraphs_and_functions_can_be_opened(tmp_path: Path) -> None:
 
 
 def test_too_many_nodes_and_graphs_are_counted(tmp_path: Path) -> None:
-    """The first are drawn, and it is said how many are not."""
+    """The first ones are drawn, and the others are counted."""
     relu = helper.make_node("Relu", ["x"], ["y"])
     drawn = draw_model(saved(tmp_path / "m.onnx", *[relu] * (MAX_DRAWN + 5)), {})
     assert len(drawn.graphs[0]["nodes"]) == MAX_DRAWN
@@ -265,7 +265,7 @@ def test_what_is_written_is_bounded(tmp_path: Path) -> None:
 def test_descriptions_of_weights_use_up_the_room_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each is cut, and once there is no room left they are not told of."""
+    """Each description is cut; those without room become an ellipsis."""
     monkeypatch.setattr(module, "MAX_LETTERS", 10_000)
     weights = [
         onnx.TensorProto(name=f"w{one}", data_type=1, dims=[9**18] * 64) for one in range(99)
@@ -279,7 +279,7 @@ def test_descriptions_of_weights_use_up_the_room_too(
 
 
 def test_of_a_very_long_list_the_first_numbers_are_read() -> None:
-    """Neither the rest of millions that are packed, nor of a tensor's sizes."""
+    """The rest of millions of packed numbers is not read, nor that of a tensor's sizes."""
     read = 0
 
     class Counting(io.BytesIO):
@@ -311,7 +311,7 @@ def test_of_a_very_long_list_the_first_numbers_are_read() -> None:
 def test_damaged_files_are_refused_or_drawn(
     at: int, changed: bytes, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Nothing but a ValueError comes of any bytes."""
+    """Any bytes are drawn or raise ValueError."""
     path = tmp_path_factory.mktemp("damaged") / "m.onnx"
     whole = (MODELS / "digits/1/model.onnx").read_bytes()
     path.write_bytes(whole[:at] + changed + whole[at + len(changed) :])

@@ -36,7 +36,7 @@ def otherwise_alone(x: Array) -> Array:
 
 
 def test_a_model_that_rounds_alike_at_every_size_is_exact() -> None:
-    """All sizes up to the most are tried, and nothing is to be done."""
+    """All sizes up to the maximum are tried, and no minimum is needed."""
     assert try_model(lambda x: x * 2) == Exactness(1, "", tuple(range(2, MOST + 1)))
 
 
@@ -85,7 +85,7 @@ def test_what_kernels_are_known_for_counts_though_nothing_was_seen() -> None:
 
 
 def test_a_kernel_that_rounds_by_address_needs_inputs_at_the_beginning_of_a_vector() -> None:
-    """Then it is exact, and else not."""
+    """It is exact with them, and not exact otherwise."""
     address = RoundingKernel("ReduceSum", "address", 1e-6, "ReduceSum 'sum'")
     found = try_model(lambda x: x, known=[address])
     assert (found.least_rows, found.only_aligned) == (1, True)
@@ -93,7 +93,7 @@ def test_a_kernel_that_rounds_by_address_needs_inputs_at_the_beginning_of_a_vect
 
 
 def test_every_run_is_of_inputs_that_begin_where_a_vector_does() -> None:
-    """As those of requests do under `batching.exact`."""
+    """Requests under `batching.exact` do so as well."""
     begins = []
 
     def model(x: Array) -> Array:
@@ -105,7 +105,7 @@ def test_every_run_is_of_inputs_that_begin_where_a_vector_does() -> None:
 
 
 def test_zero_and_minus_zero_are_other_bits_and_nan_is_nan() -> None:
-    """A NaN has many forms, which JSON does not tell apart."""
+    """A NaN has many forms, which JSON does not distinguish."""
     negative = np.float32(-0.0)
     assert try_model(lambda x: x * 0 if len(x) == 1 else np.abs(x) * negative).least_rows == 2
     nan = np.float32(np.nan)
@@ -113,7 +113,7 @@ def test_zero_and_minus_zero_are_other_bits_and_nan_is_nan() -> None:
 
 
 def test_a_model_that_fails_on_several_rows_is_not_exact() -> None:
-    """Nor one whose outputs do not follow its inputs."""
+    """A model whose outputs do not follow its inputs is not exact either."""
 
     def fails(x: Array) -> Array:
         if len(x) > 1:
@@ -125,7 +125,7 @@ def test_a_model_that_fails_on_several_rows_is_not_exact() -> None:
 
 
 def test_the_output_that_differs_most_is_named() -> None:
-    """With how far; texts have no distance."""
+    """The size of the difference is given; texts have no distance."""
 
     def run(feeds: Arrays) -> Outputs:
         x, alone = feeds["x"], len(feeds["x"]) == 1
@@ -153,13 +153,13 @@ def test_only_requests_of_one_row_that_may_share_a_run_are_tried() -> None:
 
 
 def test_nothing_is_promised_where_no_request_could_be_run() -> None:
-    """Of one row, that may share a run."""
+    """No request of one row that may share a run could be run."""
     found = try_bits(lambda feeds: list(feeds.values()), [], OUTPUTS, most=4)
-    assert found == Exactness(0, "none of its requests could be run")
+    assert found == Exactness(0, "all of its requests failed")
 
 
 def test_rows_along_another_axis_are_joined_and_cut_there() -> None:
-    """As requests are."""
+    """They are joined as those of requests."""
     plan = RowPlan({"x": 1}, [OutputRows(1)])
 
     def run(feeds: Arrays) -> Outputs:
@@ -191,7 +191,7 @@ def test_few_requests_are_tried_where_answers_are_large() -> None:
 
 
 def test_the_time_is_bounded_but_for_a_few_sizes() -> None:
-    """Of two, three and the most rows."""
+    """Runs of two, three and the maximum rows are always tried."""
     clock = iter(range(0, 10_000, 10))
 
     def run(feeds: Arrays) -> Outputs:
@@ -203,7 +203,7 @@ def test_the_time_is_bounded_but_for_a_few_sizes() -> None:
 
 @pytest.mark.parametrize("most", [2, 33, 100, 130])
 def test_sizes_around_powers_of_two_are_tried(most: int) -> None:
-    """And all of the smaller ones, the largest and its neighbour."""
+    """All smaller sizes, the largest one and its neighbour are tried as well."""
     sizes = set()
 
     def run(feeds: Arrays) -> Outputs:
@@ -217,7 +217,7 @@ def test_sizes_around_powers_of_two_are_tried(most: int) -> None:
 
 
 def test_lengths_that_the_model_refuses_are_left_out() -> None:
-    """Those of a trial are made up; a request that fails alone says nothing."""
+    """Lengths of a trial are made up; a request that fails alone proves nothing."""
 
     def run(feeds: Arrays) -> Outputs:
         if feeds["x"].shape[1] != 3:

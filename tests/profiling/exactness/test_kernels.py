@@ -30,7 +30,7 @@ def test_kernels_of_a_model_are_found_in_the_table() -> None:
 
 
 def test_the_worst_one_is_named_first_with_its_node() -> None:
-    """As a person finds it in the graph."""
+    """The node is named as a person finds it in the graph."""
     both = {"Log (unaligned)": "Log 'a'", "ReduceSum (inner axes)": "ReduceSum 'b'"}
     first, second = rounding_kernels(both, several=False, build=BUILD)
     assert first.difference > second.difference
@@ -39,13 +39,13 @@ def test_the_worst_one_is_named_first_with_its_node() -> None:
 
 
 def test_a_kernel_that_was_not_tried_counts_as_the_worst_of_its_operator() -> None:
-    """It is not taken for exact because nobody looked."""
+    """An untried kernel is not assumed to be exact."""
     assert ("Log (of something)", "place") in ways({"Log (of something)": "Log 'x'"})
     assert ways({"NeverHeardOf (unaligned)": "x"}) == []
 
 
 def test_another_build_is_judged_by_all_that_are_known() -> None:
-    """A release of ONNX Runtime that nobody tried rounds no better than those before."""
+    """An untried release of ONNX Runtime is assumed to round no better than those before."""
     found = rounding_kernels(
         {"Log (unaligned)": "Log 'x'"}, several=False, build=("99.0", "avx1024")
     )
@@ -55,7 +55,7 @@ def test_another_build_is_judged_by_all_that_are_known() -> None:
 def test_the_part_of_this_build_and_machine_counts_by_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What another one does is no reason here."""
+    """Results of another build do not count here."""
     place = {"kernel": "Log", "by": "place", "threads": 1, "difference": 1e-7}
     here = {"runtime": ORT_VERSION, "instructions": instruction_set(), "tried": {"Log": 1}}
     parts = [{**here, "rounding": []}, {**here, "runtime": "1.0", "rounding": [place]}]
@@ -84,7 +84,7 @@ def test_several_threads_round_otherwise_than_one() -> None:
 def test_the_set_of_instructions_is_the_best_that_the_machine_has(
     tmp_path: Path, text: str, found: str
 ) -> None:
-    """As Linux names it."""
+    """The names are those of Linux."""
     (tmp_path / "cpuinfo").write_text(text)
     assert instruction_set(tmp_path / "cpuinfo") == found
     assert instruction_set(tmp_path / "none") == ""
@@ -108,7 +108,7 @@ def case(operator: str, shape: tuple[int, ...]) -> SizedCase:
 def test_the_tool_sees_how_kernels_round_here(
     operator: str, shape: tuple[int, ...], by: set[str]
 ) -> None:
-    """On one thread: with ONNX Runtime itself, on this machine."""
+    """It runs ONNX Runtime itself on this machine, on one thread."""
     found_here: dict[str, Kernel] = {}
     tried = case(operator, shape)
     try_case(found_here, tried.model, tried.draw(32), {"x": 0}, operator)
@@ -117,7 +117,7 @@ def test_the_tool_sees_how_kernels_round_here(
 
 
 def test_a_kernel_says_itself_where_no_model_is_at_hand() -> None:
-    """For the page of the table."""
+    """The page with the table shows this text."""
     kernel = RoundingKernel("Log (unaligned)", "address", 2e-7)
     assert str(kernel) == (
         "Log (unaligned) rounds a row by where in memory its input is (up to 2e-07 of a value in "

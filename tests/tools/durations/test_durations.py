@@ -1,4 +1,4 @@
-"""`make durations` says which tests and fixtures took CPU, theirs and that of their processes."""
+"""`make durations` lists the tests and fixtures that took CPU, with that of their processes."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ def test_time_of_each_test_and_fixture_is_recorded(tmp_path: Path) -> None:
 
 
 def test_processes_that_outlive_their_parent_count() -> None:
-    """What a browser leaves behind is in the time of the whole run."""
+    """Processes that a browser leaves behind count in the time of the whole run."""
     orphan = "import time\nwhile time.process_time() < 0.5: pass\nprint()"
     parent = f"import subprocess\nsubprocess.Popen([{sys.executable!r}, '-c', {orphan!r}])"
-    # What it runs ends when nothing has its standard output any more.
+    # The pipe ends when no process has its standard output open.
     script = '"$0" -c "$1" | cat'
     code = (
         "import sys\n"

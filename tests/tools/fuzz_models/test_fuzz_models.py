@@ -19,7 +19,7 @@ COUNT = 60
 
 
 def test_each_mutation_has_an_outcome(tmp_path: Path) -> None:
-    """Whatever a file does to the child, the next one is tried, and none takes for ever."""
+    """Whatever a file does to the child, the next one is tried, and each one ends."""
     files, opening = corpus(), Opening()
     outcomes = set()
     for number in range(COUNT):

@@ -1,4 +1,4 @@
-"""The mutants are those that a test should kill, and are told apart whatever line they stand on."""
+"""Mutants that a test should kill; their names do not depend on line numbers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def in_function(*lines: str) -> str:
     ],
 )
 def test_an_expression_is_changed(line: str, made: list[str]) -> None:
-    """Each change is named with what stands around it, after the call itself is left out."""
+    """Each change is named with its surroundings, after the call itself is left out."""
     changes = [text.partition(" → ")[2] for text in texts(in_function(line)) if " → " in text]
     assert changes == [f"g({one})" for one in made]
 
@@ -63,7 +63,7 @@ def test_an_expression_is_changed(line: str, made: list[str]) -> None:
     ],
 )
 def test_a_statement_is_deleted_and_a_condition_turned(line: str, made: str) -> None:
-    """Wherever it stands in a function."""
+    """This holds anywhere in a function."""
     assert made in texts(in_function(line))
 
 
@@ -97,7 +97,7 @@ def test_text_for_people_is_left_alone() -> None:
 
 
 def test_each_mutant_is_one_change_that_compiles() -> None:
-    """And the tree it is made in is left as it was."""
+    """The tree it is made in stays unchanged."""
     package = "app/cohort/batching"
     for file, source in modules(package).items():
         plain = ast.unparse(ast.parse(source))
@@ -134,7 +134,7 @@ def test_a_mutant_that_cannot_be_made_is_an_error() -> None:
     ],
 )
 def test_a_mutant_knows_the_lines_that_reach_it(source: str, lines: range, runs: bool) -> None:
-    """Those of its statement, without the body; a default runs as the file is imported."""
+    """The lines are those of its statement, without the body; a default runs at import."""
     mutation = mutations("m.py", source)[0]
     assert (mutation.lines, mutation.runs) == (lines, runs)
 
@@ -147,7 +147,7 @@ def record(mutation: Mutation, outcome: str, tests: str = "t") -> Record:
 
 
 def test_what_is_known_is_not_run_again(tmp_path: Path) -> None:
-    """Killed: until the function changes. Survived: until the tests do."""
+    """A killed mutant stays until the function changes, a survivor until the tests do."""
     killed, survived, *_ = mutations("m.py", in_function("g(a < b)"))
     records = Records(tmp_path / "kept/outcomes.jsonl")
     records.add(record(survived, "killed"))
@@ -189,7 +189,7 @@ def test_every_package_and_its_tests_are_there() -> None:
 
 
 def test_equivalent_mutants_can_still_be_made() -> None:
-    """A line that changes loses what was said of it."""
+    """A changed line loses its entry."""
     made = [
         mutation
         for package in PACKAGES

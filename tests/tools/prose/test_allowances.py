@@ -26,7 +26,7 @@ def findings(**counts: int) -> list[Finding]:
 
 
 def test_files_within_their_budget_pass() -> None:
-    """Of a file with more, all findings are shown: which of them is new is not known."""
+    """A file over its budget shows all findings, since the new one is unknown."""
     found = findings(a=2, b=3, c=1)
     assert over_budget(found, {"a": 2, "b": 2}) == findings(b=3, c=1)
     assert over_budget(found, {"a": 3, "b": 3, "c": 1}) == []
@@ -39,7 +39,7 @@ def test_a_budget_goes_down_to_the_findings() -> None:
 
 
 def test_a_budget_does_not_go_up() -> None:
-    """Neither for a file that has one, whatever others saved, nor for a new file."""
+    """Savings of other files raise neither an existing budget nor that of a new file."""
     with pytest.raises(ValueError, match=r"in a$"):
         lower_budget({"a": 1, "b": 9}, findings(a=2), {"a", "b"})
     with pytest.raises(ValueError, match=r"in c$"):
@@ -54,7 +54,7 @@ def test_a_renamed_file_takes_its_budget_along() -> None:
 
 
 def test_a_budget_is_read_as_it_was_written() -> None:
-    """By path; of two lines that a merge left for a file, the lower number holds."""
+    """Budgets are by path; of two lines that a merge left for a file, the lower number holds."""
     text = write_budget({"b": 2, "a": 10})
     assert text.endswith("\n10 a\n2 b\n")
     assert read_budget(text) == {"a": 10, "b": 2}

@@ -77,13 +77,13 @@ def test_docstrings_comments_and_messages_of_python() -> None:
 
 
 def test_help_texts_are_messages() -> None:
-    """However short; other short strings are data."""
+    """Help texts of any length are messages; other short strings are data."""
     source = 'option("--rows", help="Rows to send", default="some rows")\n'
     assert read("app/one.py", source) == [("message", 1, "Rows to send")]
 
 
 def test_code_in_docstrings_is_left_out() -> None:
-    """In fences, and indented after two colons."""
+    """Code is in fences, or indented after two colons."""
     source = '''\
     """Send it::
 

@@ -133,6 +133,6 @@ def test_bounds_have_one_vocabulary() -> None:
 
 
 def test_a_finding_is_one_line() -> None:
-    """As linters print theirs: the path, the line, the whole sentence and the advice."""
+    """The line has the path, the line number, the whole sentence and the advice, as for linters."""
     [found] = check("docs/a.md", "Plain text.\n\nIt holds up\nnobody.\n")[:1]
     assert str(found).startswith('docs/a.md:3: It holds up nobody. … instead of "nobody" say: ')

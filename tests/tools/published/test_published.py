@@ -50,12 +50,12 @@ def test_differences_are_counted_by_how_far_they_go(got: Array, counted: tuple[i
 def test_other_bits_break_a_promise_where_there_is_one(
     default: Outcome, exact: Outcome, broken: bool
 ) -> None:
-    """By the default config, that is where the server says that answers are exact."""
+    """With the default config, this applies if the server reports exact answers."""
     assert breaks(default, exact) is broken
 
 
 async def test_a_model_is_asked_alone_and_together_over_each_api(tmp_path: Path) -> None:
-    """One with weights beside it. Its callers share no run, so that there are few rounds."""
+    """One has external weights. Its callers share no run, so that there are few rounds."""
     made = onnx_models.dynamically_quantized()
     path = onnx_models.save_with_external_data(made, tmp_path / "package/folder/quantized.onnx")
     PublishedModel("package 1.0", "quantized", path).place(tmp_path / "models/quantized", "")

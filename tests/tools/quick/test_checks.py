@@ -1,4 +1,4 @@
-"""`make quick` looks at each changed file as CI does, and says which it does not look at."""
+"""`make quick` checks each changed file as CI does, and names files that it does not check."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def test_each_kind_of_file_has_its_checks(path: str, checks: list[str]) -> None:
 
 
 def test_what_nothing_looks_at_is_named() -> None:
-    """So that nobody takes silence for a check."""
+    """Otherwise silence could be mistaken for a check."""
     assert find_unchecked(["deploy/nginx/nginx.conf", "app/cohort/errors.py"]) == [
         "deploy/nginx/nginx.conf"
     ]
 
 
 def test_a_few_modules_run_in_one_process() -> None:
-    """Further processes pay only where there are many modules."""
+    """Further processes pay only for many modules."""
     assert "-n" not in pytest_command(["tests/test_errors.py"] * FEW).command
     command = pytest_command(["tests/test_errors.py"] * (FEW + 1)).command
     assert command[command.index("-n") + 1] == "2"

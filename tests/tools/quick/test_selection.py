@@ -100,8 +100,9 @@ MORE = {
     ],
 )
 def test_what_else_a_change_may_break_is_tested(changed: str, some: str, none: str) -> None:
-    """Whatever imports it, the layout, the pages; not what takes long, starts processes or needs
-    another environment.
+    """Its importers, the layout and the pages are tested.
+
+    Tests that take long, start processes or need another environment are not.
     """
     selected = select_tests([changed], MORE)
     assert f"tests/{some}.py" in selected

@@ -62,7 +62,7 @@ def test_each_key_has_an_example_that_the_server_takes(file: OperatorFile) -> No
 
 
 def test_each_setting_has_an_example_that_the_server_takes() -> None:
-    """In tools/reference/examples/settings.env; no other variable has one."""
+    """The examples are in tools/reference/examples/settings.env; no other variable has one."""
     examples = setting_examples()
     assert [name for name, example in examples.items() if not example] == []
     assert [row.name for row in setting_rows()] == list(examples)
@@ -71,7 +71,7 @@ def test_each_setting_has_an_example_that_the_server_takes() -> None:
 
 @FILES
 def test_a_default_in_a_docstring_is_the_field_s(file: OperatorFile) -> None:
-    """For each default that can be written."""
+    """This holds for each default that can be written."""
     compared = 0
     for text, default in _defaults(schema_of(file)):
         words = text.rpartition(" Default: ")[2].removesuffix(".")
@@ -114,10 +114,10 @@ VALIDATORS: Mapping[str, jsonschema_rs.Draft202012Validator] = {
     file.name: jsonschema_rs.Draft202012Validator(schema_of(file)) for file in SCHEMAS
 }
 
-# What an editor is not told, because it is about several values.
+# Rules about several values, which an editor does not get.
 TOGETHER = re.compile(
     "must not all have weight 0|each step must be larger than the one before"
-    "|write one such as max|is neither true nor false|looks at no tensor"
+    "|write one such as max|is neither true nor false|names no tensor"
 )
 
 # Values that some key takes, and others that none does. A number that is whole but written 8.0 is
@@ -146,7 +146,7 @@ VALUES = st.one_of(
 
 
 def _places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The path of everything in a tree."""
+    """Yield the path of everything in a tree."""
     if path:
         yield path
     if isinstance(node, dict | list):
@@ -156,7 +156,7 @@ def _places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 @st.composite
 def changed(draw: st.DrawFn, tree: Any) -> Any:
-    """A tree in which up to three things were replaced, taken out, or added."""
+    """Return a tree in which up to three things were replaced, taken out, or added."""
     tree = copy.deepcopy(tree)
     for _ in range(draw(st.integers(1, 3))):
         places = list(_places(tree))
@@ -183,7 +183,7 @@ CHANGED = {file.name: changed(parse_yaml(file.example, file.name)) for file in S
 
 
 def _problems(file: OperatorFile, tree: Any) -> list[Problem]:
-    """What the server says of a tree."""
+    """Return the server's problems with a tree."""
     reads: list[Callable[[], object]] = [
         lambda: validate_tree(tree, file.kind, file.name, file.ranges)
     ]
@@ -203,7 +203,7 @@ def _problems(file: OperatorFile, tree: Any) -> list[Problem]:
 @settings(max_examples=examples(200), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_an_editor_takes_what_the_server_takes(file: OperatorFile, data: st.DataObject) -> None:
-    """Whatever is changed in a file: its schema refuses it where the server does, and only then."""
+    """For any change of a file, its schema refuses it if and only if the server does."""
     tree = data.draw(CHANGED[file.name])
     told = [str(one) for one in _problems(file, tree) if not TOGETHER.search(one.sentence)]
     complaint = "\n".join(told)
@@ -213,7 +213,7 @@ def test_an_editor_takes_what_the_server_takes(file: OperatorFile, data: st.Data
 
 @WITH_SCHEMA
 def test_a_schema_is_one_of_its_draft(file: OperatorFile) -> None:
-    """And it takes the example."""
+    """The example passes it."""
     schema: Schema = schema_of(file)
     assert jsonschema_rs.meta.is_valid(schema)
     assert VALIDATORS[file.name].is_valid(parse_yaml(file.example, file.name))

@@ -99,7 +99,7 @@ def test_test_that_passes_alone_is_flaky(tmp_path: Path, options: Sequence[str])
 
 
 def test_test_that_fails_twice_fails_the_run(tmp_path: Path) -> None:
-    """It counts as failed, and flaky ones beside it are named all the same."""
+    """It counts as failed, and flaky ones are still named."""
     done, flaky = run(tmp_path, "flaky bad")
     assert done.returncode == 1
     assert done.stdout.endswith("\n3 passed, 1 failed, 4 skipped\n")
@@ -130,7 +130,7 @@ def test_crash_of_a_worker_is_a_failure_of_its_test(tmp_path: Path) -> None:
 
 
 def test_more_than_three_failures_are_no_luck(tmp_path: Path) -> None:
-    """The run fails without trying them again, and says why."""
+    """The run fails without another try, and gives the reason."""
     done, flaky = run(tmp_path, "flaky a b c")
     assert done.returncode == 1
     assert done.stdout == "cohort: 4 tests failed; at most 3 run again\n"

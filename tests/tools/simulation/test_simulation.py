@@ -41,7 +41,7 @@ def test_what_must_hold_does(first: int) -> None:
 
 
 def test_a_seed_gives_the_same_life_each_time() -> None:
-    """A failure can be looked at again."""
+    """A failure can be reproduced."""
     for seed in range(5):
         lives: list[list[str]] = [[], []]
         for life in lives:
@@ -51,7 +51,7 @@ def test_a_seed_gives_the_same_life_each_time() -> None:
 
 
 def test_copies_do_not_change_the_order_of_what_they_are_copies_of() -> None:
-    """A batch may run while copies of its requests wait for a shadow, in an order of their own."""
+    """A batch may run while copies of its requests wait for a shadow, in a separate order."""
     found: list[str] = []
     order = Order(found.append)
     order.priorities.update({1: 0, 2: 1})
@@ -84,7 +84,7 @@ def test_copies_do_not_change_the_order_of_what_they_are_copies_of() -> None:
 
 
 def lose_a_wake_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batcher that is woken while batches are dispatched waits for somebody else's request."""
+    """A batcher that is woken while batches are dispatched waits for another request."""
 
     def collect_and_dispatch(self: Scheduler) -> None:
         collectors, self._collectors = self._collectors, []
@@ -108,7 +108,7 @@ def keep_the_lease_of_a_leaver(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def swap_during_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A version that is replaced is closed at once, whoever holds it."""
+    """A version that is replaced is closed at once, even if leased."""
     monkeypatch.setattr(LeaseCount, "when_idle", lambda self, then: then())
 
 
@@ -147,7 +147,7 @@ def unload_before_the_next_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forget_priorities(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever comes last goes last, whatever its priority."""
+    """The last request to come goes last, whatever its priority."""
     monkeypatch.setattr(
         "cohort.batching.batcher.insert_by_place", lambda queue, ticket: queue.append(ticket)
     )
@@ -172,7 +172,7 @@ def let_all_fill_a_queue(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forget_a_load_that_was_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A version whose load cannot be ended is loaded again beside it."""
+    """A version whose load cannot be ended is loaded again at the same time."""
 
     class Forgetful(LoadThreads):
         def __init__(self) -> None:
@@ -186,7 +186,7 @@ def forget_a_load_that_was_left(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def leave_open_what_was_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A load that is cancelled too late has opened a session for nobody."""
+    """A load that is cancelled too late has opened a session that stays open."""
     monkeypatch.setattr(loading, "_close", lambda outcome: None)
 
 

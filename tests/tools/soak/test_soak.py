@@ -12,5 +12,5 @@ SECONDS = 12.0
 
 
 async def test_whatever_happens_each_request_gets_its_one_answer(tmp_path: Path) -> None:
-    """And the right one, the server counts the same, and holds no more than before."""
+    """The answer is right, the server counts the same, and holds no more than before."""
     await soak(tmp_path, draw_seed(), SECONDS)

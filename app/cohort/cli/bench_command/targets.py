@@ -266,7 +266,7 @@ def _key(key: str) -> str:
     return key.strip()
 
 
-def _refused(where: str, said: str) -> TargetUnusable:
+def _refused(where: str, reason: str) -> TargetUnusable:
     return TargetUnusable(
-        f"{where} rejected the generated inputs ({said}); set input shapes with --shape NAME=1,3"
+        f"{where} rejected the generated inputs ({reason}); set input shapes with --shape NAME=1,3"
     )

@@ -105,9 +105,9 @@ def _live(live: Mapping[str, Any]) -> Iterator[str]:
             yield f"Live: version {variant['version']} ({variant['name']}) is not ready"
         if reason := variant["batching_lost"]:
             yield f"Live: {variant['name']} loses the batching that the baseline has: {reason}"
-        for limit, seen in variant["evidence"].items():
-            against = f" against {seen['baseline_rate']:.2%} of {seen['baseline_requests']}"
-            yield f"Live: {variant['name']}, {_seen(limit, seen, against, least)}"
+        for limit, evidence in variant["evidence"].items():
+            against = f" against {evidence['baseline_rate']:.2%} of {evidence['baseline_requests']}"
+            yield f"Live: {variant['name']}, {_describe_evidence(limit, evidence, against, least)}"
     shadow = live["shadow"]
     if shadow is not None:
         if reason := shadow["batching_lost"]:
@@ -116,17 +116,17 @@ def _live(live: Mapping[str, Any]) -> Iterator[str]:
             f"Live: shadow, {shadow['compared']} compared, {shadow['disagreed']} disagreed, "
             f"{shadow['failed']} failed, {shadow['dropped']} dropped"
         )
-        if (seen := shadow.get("evidence")) is not None:
-            yield f"Live: shadow, {_seen('disagreement', seen, '', least)}"
+        if (evidence := shadow.get("evidence")) is not None:
+            yield f"Live: shadow, {_describe_evidence('disagreement', evidence, '', least)}"
 
 
-def _seen(limit: str, seen: Mapping[str, Any], against: str, least: int) -> str:
-    short = 0 if limit == "errors" else least - seen["requests"]
+def _describe_evidence(limit: str, evidence: Mapping[str, Any], against: str, least: int) -> str:
+    short = 0 if limit == "errors" else least - evidence["requests"]
     later = f", after {int(short)} more requests at the earliest" if short > 0 else ""
     return (
-        f"{limit}: {seen['rate']:.2%} of {seen['requests']} requests{against}; "
-        f"log10 of the evidence {seen['log_e'] / log(10):.2f} "
-        f"(rolled back at {seen['threshold'] / log(10):.2f}{later})"
+        f"{limit}: {evidence['rate']:.2%} of {evidence['requests']} requests{against}; "
+        f"log10 of the evidence {evidence['log_e'] / log(10):.2f} "
+        f"(rolled back at {evidence['threshold'] / log(10):.2f}{later})"
     )
 
 

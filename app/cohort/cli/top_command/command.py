@@ -43,12 +43,12 @@ def top(url: str, every: float, *, once: bool, key: str | None) -> None:
         url = f"http://{url}"
     console = Console()
     history: deque[Scrape] = deque(maxlen=MAX_SCRAPES)
-    history.append(_look(url, key))
+    history.append(_scrape_or_fail(url, key))
     try:
         if once or not console.is_terminal:
             while True:
                 time.sleep(every)
-                history.append(_look(url, key))
+                history.append(_scrape_or_fail(url, key))
                 console.print(screen(url, list(history), ""))
                 if once:
                     return
@@ -71,7 +71,7 @@ class _Unavailable(Exception):
     """Reason why metrics cannot be read."""
 
 
-def _look(url: str, key: str | None) -> Scrape:
+def _scrape_or_fail(url: str, key: str | None) -> Scrape:
     try:
         return _scrape(url, key)
     except _Unavailable as error:

@@ -67,7 +67,7 @@ class AnsweringConnection(WatchedConnection):
         kept, lines = cycle.keep_alive, headers.lines
         if not kept:
             lines += CLOSES
-        elif cycle.head.says_kept:
+        elif cycle.head.states_keep_alive:
             lines += KEEPS
         head = hot.success_head(state.default_headers, lines, len(body))
         if request_id := cycle.request_id:
@@ -90,7 +90,7 @@ class AnsweringConnection(WatchedConnection):
         defaults = self.server_state.default_headers
         closing = not cycle.keep_alive or (not self.pipeline and hot.lifecycle.draining)
         request_id = cycle.request_id
-        kept = cycle.head.says_kept and not closing
+        kept = cycle.head.states_keep_alive and not closing
         usual = encoded.headers is JSON and not closing and not kept and not request_id
         if status == 200 and usual:
             head = hot.success_head(defaults, JSON.lines, len(body))

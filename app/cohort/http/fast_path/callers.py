@@ -29,7 +29,7 @@ def begin(protocol: Connection, head: Head) -> HotCycle:
         caller, until = hot.authority.identify(Credentials(keys, protocol.certificate))
     except CohortError as error:
         return RefusedCycle(protocol, head, error)
-    head.plane = hot.plane.seen_by(caller.models)
+    head.plane = hot.plane.limited_to(caller.models)
     head.caller, head.until = caller, until
     return resume(protocol, caller, head)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Protocol
 
-from cohort.codec import LONGEST_BODY
+from cohort.codec import MAX_ROWS_BODY_BYTES
 from cohort.connections.memory import SMALL_BYTES, MemoryHold
 from cohort.errors import CohortError, Overloaded
 from cohort.http.calls import JOINED_AT_ONCE, Encoded, FixedHeaders, join_parts, start
@@ -153,7 +153,7 @@ class HotCycle(WorkElsewhere):
         head = self.head
         if self.response_complete:
             return  # it was refused before its body was complete
-        if head.intake is None or len(body) > LONGEST_BODY:
+        if head.intake is None or len(body) > MAX_ROWS_BODY_BYTES:
             self.proceed(body)
         else:
             head.plane.coalescer.add(self, head.intake, body)

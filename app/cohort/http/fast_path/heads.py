@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from cohort.auth.authority import Caller
-from cohort.codec import LONGEST_BODY
+from cohort.codec import MAX_ROWS_BODY_BYTES
 from cohort.errors import InvalidInput
 from cohort.http.calls import Encoded, Read, Route, RowForm
 from cohort.http.compression import choose_coding
@@ -88,7 +88,7 @@ class Head:
     caller: The sender of its requests, or None if callers need no key.
     until: Expiry of the token in the head, in seconds since the epoch, or None for a key.
     keep_alive: True if the connection stays open after the response.
-    says_kept: True if the response must state this, as for HTTP/1.0.
+    states_keep_alive: True if the response must state this, as for HTTP/1.0.
     coding: The Content-Encoding for long responses, or None.
     shared: True if per-request headers were removed from this head.
     rows: Reads its requests for coalescing; None before `prepare`.
@@ -96,8 +96,20 @@ class Head:
     """
 
     __slots__ = (
-        "_read", "caller", "coding", "headers", "intake", "keep_alive", "length", "plane", "route",
-        "rows", "says_kept", "shared", "until", "url",
+        "_read",
+        "caller",
+        "coding",
+        "headers",
+        "intake",
+        "keep_alive",
+        "length",
+        "plane",
+        "route",
+        "rows",
+        "shared",
+        "states_keep_alive",
+        "until",
+        "url",
     )  # fmt: skip
 
     def __init__(
@@ -111,7 +123,7 @@ class Head:
         caller: Caller | None = None,
         until: float | None = None,
         keep_alive: bool = True,
-        says_kept: bool = False,
+        states_keep_alive: bool = False,
     ) -> None:
         self.route = route
         self.url = url
@@ -121,7 +133,7 @@ class Head:
         self.caller = caller
         self.until = until
         self.keep_alive = keep_alive
-        self.says_kept = says_kept
+        self.states_keep_alive = states_keep_alive
         accepts = headers.get("accept-encoding")
         self.coding = None if accepts is None else choose_coding(accepts)
         self.shared = False
@@ -135,7 +147,7 @@ class Head:
         head = Head(
             self.route, self.url, headers, self.length,
             plane=self.plane, caller=self.caller, until=self.until,
-            keep_alive=self.keep_alive, says_kept=self.says_kept,
+            keep_alive=self.keep_alive, states_keep_alive=self.states_keep_alive,
         )  # fmt: skip
         head.shared = True
         return head
@@ -144,7 +156,7 @@ class Head:
         """Check the headers once, and return the reader of bodies. Raises what the route raises."""
         if self._read is None:
             self._read = self.route.reader(self.headers)
-            if self.length <= LONGEST_BODY:
+            if self.length <= MAX_ROWS_BODY_BYTES:
                 self._take_rows()
         return self._read
 

@@ -249,7 +249,7 @@ class HotProtocol(AnsweringConnection):
             kept = parser.should_keep_alive()
             cycle = begin(self, Head(
                 route, self.url, SentHeaders(headers), self._length,
-                plane=self.hot.plane, keep_alive=kept, says_kept=kept and version == "1.0",
+                plane=self.hot.plane, keep_alive=kept, states_keep_alive=kept and version == "1.0",
             ))  # fmt: skip
             if request_id:
                 cycle.request_id = request_id

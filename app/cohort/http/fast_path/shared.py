@@ -34,7 +34,7 @@ A long query takes milliseconds to parse. FastAPI parses it after authentication
 MAX_LENGTHS = 1024
 """Maximum number of cached response heads, one for each length of a body."""
 
-LOOKED_AT = 100
+SWEPT_AT_ONCE = 100
 """Connections that the idle sweep checks in one event-loop iteration.
 
 A check takes 2 µs. All of 10,000 connections at once would block the loop for 20 ms every 5 s.
@@ -280,9 +280,9 @@ class Hot:
         self._watching = False
         if connections:
             self.watch(connections, loop)
-            self._look(list(connections), connections, loop)
+            self._sweep_some(list(connections), connections, loop)
 
-    def _look(
+    def _sweep_some(
         self,
         left: list[Watched],
         connections: Collection[Watched],
@@ -290,9 +290,9 @@ class Hot:
     ) -> None:
         """Check some of the connections that are left, and the others in later iterations."""
         now = loop.time()
-        for connection in left[-LOOKED_AT:]:
+        for connection in left[-SWEPT_AT_ONCE:]:
             if connection in connections:  # otherwise it has ended since
                 connection.close_if_idle(now)
-        del left[-LOOKED_AT:]
+        del left[-SWEPT_AT_ONCE:]
         if left:
-            loop.call_soon(self._look, left, connections, loop)
+            loop.call_soon(self._sweep_some, left, connections, loop)

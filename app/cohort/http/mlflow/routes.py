@@ -37,7 +37,7 @@ def invocations_router(data: DataPlane, control: ControlPlane) -> Routes:
     @routes.get("/ping", summary="Readiness for SageMaker")
     async def ping(request: Request) -> dict[str, str]:
         """Like /health/ready."""
-        control.readiness(control.seen_by(visible_to(request.scope))).check()
+        control.readiness(control.limited_to(visible_to(request.scope))).check()
         return {"status": "ready"}
 
     return routes

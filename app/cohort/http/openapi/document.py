@@ -63,7 +63,7 @@ def install_openapi(app: FastAPI, plane: ControlPlane, *, needs_key: bool = Fals
         if RELATIVE in request.query_params or "x-forwarded-prefix" in request.headers:
             root = root or "."
         key = models, root, model
-        served = plane.seen_by(models).served()
+        served = plane.limited_to(models).served()
         if model is not None and not any(one.model == model for one in served):
             raise ModelNotFound(model, {one.model for one in served})
         if key not in documents or documents[key][0] is not served:
@@ -76,7 +76,7 @@ def install_openapi(app: FastAPI, plane: ControlPlane, *, needs_key: bool = Fals
 
     def document() -> dict[str, Any]:
         read = at_once(read_routes(app))
-        pieces = at_once(write_document(read, plane.seen_by(None).served(), needs_key=needs_key))
+        pieces = at_once(write_document(read, plane.limited_to(None).served(), needs_key=needs_key))
         whole: dict[str, Any] = orjson.loads(at_host(pieces, "http", None))
         return whole
 

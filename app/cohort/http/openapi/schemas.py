@@ -35,7 +35,7 @@ MAX_TENSORS = 64
 """Inputs or outputs of a model that are described here. `/models` has all."""
 
 MAX_NAME_BYTES = 4096
-"""Maximum total size of their names."""
+"""Maximum total size of the names of these inputs or outputs."""
 
 MAX_DIMENSIONS = 16
 """Dimensions up to which an array is described dimension by dimension."""

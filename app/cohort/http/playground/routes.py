@@ -130,7 +130,7 @@ def install_playground(app: FastAPI, plane: ControlPlane, *, authority: Authorit
 
     async def example(request: Request) -> Response:
         names = request.path_params
-        reader = plane.seen_by(visible_to(request.scope))
+        reader = plane.limited_to(visible_to(request.scope))
         version = reader.ready(names["model"], names["version"])
         served = (
             one for one in reader.served() if (one.model, one.version) == (names["model"], version)
@@ -146,7 +146,7 @@ def install_playground(app: FastAPI, plane: ControlPlane, *, authority: Authorit
 
     async def model_file(request: Request) -> Response:
         names = request.path_params
-        reader = plane.seen_by(visible_to(request.scope))
+        reader = plane.limited_to(visible_to(request.scope))
         files = reader.given_out(names["model"], names["version"])
         name = unquote(names["file"])  # other paths are not unquoted, but a file may have any name
         if name not in files.paths:
@@ -166,7 +166,7 @@ def install_playground(app: FastAPI, plane: ControlPlane, *, authority: Authorit
 
     async def graph(request: Request) -> Response:
         names = request.path_params
-        reader = plane.seen_by(visible_to(request.scope))
+        reader = plane.limited_to(visible_to(request.scope))
         drawn = await plane.drawings.of(reader.drawable(names["model"], names["version"]))
         headers = NOT_KEPT | {"vary": "accept-encoding"}
         if not accepts_gzip(request.headers.get("accept-encoding", "")):
@@ -257,4 +257,4 @@ async def _events(
 
 
 def _event(samples: list[LiveSample], models: frozenset[str] | None) -> bytes:
-    return b"data: [%b]\n\n" % b",".join(one.seen_by(models) for one in samples)
+    return b"data: [%b]\n\n" % b",".join(one.limited_to(models) for one in samples)

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from cohort.codec import (
-    LONGEST_ID,
+    MAX_ID,
     Asked,
     RowRequest,
     RunOutputs,
@@ -18,7 +18,7 @@ from cohort.codec import (
     nested_texts,
 )
 from cohort.codec.json_body import parse_json
-from cohort.codec.labels import MOST_TOP
+from cohort.codec.labels import MAX_TOP
 from cohort.codec.templates import (
     Parts,
     ResponseTemplate,
@@ -42,10 +42,10 @@ def _template(
     """
 
     def text(selection: Selection, _: Shapes) -> Text:
-        told = {"model": selection.model, "version": selection.version}
+        head = {"model": selection.model, "version": selection.version}
         if selection.variant:
-            told["variant"] = selection.variant
-        who: Parts = [orjson.dumps(told)[1:-1]]
+            head["variant"] = selection.variant
+        who: Parts = [orjson.dumps(head)[1:-1]]
         if identified:
             who += [b',"id":', id_gap]
         values = object_parts(selection.names, nested_texts, unnamed=single)
@@ -111,7 +111,7 @@ def read_predict_rows(body: bytes, top: int = 0) -> tuple[Any, RowRequest | None
             outputs = _different_names(outputs)
         if (
             (model is not None and model.__class__ is not str)
-            or (id_ is not None and (id_.__class__ is not str or len(id_) > LONGEST_ID))
+            or (id_ is not None and (id_.__class__ is not str or len(id_) > MAX_ID))
             or outputs == ()
             or 1 + sum(one is not None for one in (model, version, id_, outputs, parameters))
             < len(document)
@@ -145,4 +145,4 @@ def _only_top(parameters: Any, top: int) -> int:
     if parameters.__class__ is not dict or len(parameters) != 1:
         return 0
     value = parameters.get("top")
-    return value if value.__class__ is int and 0 < value <= MOST_TOP and top in (0, value) else 0
+    return value if value.__class__ is int and 0 < value <= MAX_TOP and top in (0, value) else 0

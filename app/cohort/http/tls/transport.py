@@ -188,7 +188,7 @@ class TlsTransport(asyncio.Transport):
     def pause_writing(self) -> None:
         """Pause, because the lower transport's buffer is full."""
         self._below_paused = True
-        self._tell()
+        self._report()
 
     def resume_writing(self) -> None:
         """Resume, because the lower transport's buffer has drained."""
@@ -214,11 +214,11 @@ class TlsTransport(asyncio.Transport):
         if waiting and not self._below_paused and not self._pump_soon:
             self._pump_soon = True
             self._loop.call_soon(self.pump)
-        self._tell()
+        self._report()
         if self._ending and not waiting:
             self._finish()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         """Pause or resume the protocol's writing if the state has changed."""
         paused = self._below_paused or bool(self._waiting)
         if paused == self._paused:

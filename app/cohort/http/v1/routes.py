@@ -46,12 +46,12 @@ def v1_router(data: DataPlane, control: ControlPlane) -> Routes:
         raise refuse_verb(request.path_params["verb"])
 
     def show_status(request: Request) -> Response:
-        seen = control.seen_by(visible_to(request.scope))
-        return json_response(model_status(seen, address(request)))
+        reader = control.limited_to(visible_to(request.scope))
+        return json_response(model_status(reader, address(request)))
 
     def show_metadata(request: Request) -> Response:
-        seen = control.seen_by(visible_to(request.scope))
-        return json_response(signature_metadata(seen, address(request)))
+        reader = control.limited_to(visible_to(request.scope))
+        return json_response(signature_metadata(reader, address(request)))
 
     for place in ("", "/versions/{version:name}", "/labels/{label:name}"):
         path = f"/v1/models/{{model:name}}{place}"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from cohort.codec import LONGEST_BODY, to_bytes
+from cohort.codec import MAX_ROWS_BODY_BYTES, to_bytes
 from cohort.codec.json_outputs import LongParts, encode_parts
 from cohort.errors import InvalidInput
 from cohort.http.calls import HEADER_LENGTH, JSON, NO_QUERY, Encoded, Read, Route, RowForm
@@ -148,7 +148,7 @@ def infer_route(model: str, version: str | None = None, regions: Regions = NO_RE
         if header is None:
             return RowForm(read_infer_rows, call)
         try:
-            length = parse_header_length(header, LONGEST_BODY)
+            length = parse_header_length(header, MAX_ROWS_BODY_BYTES)
         except InvalidInput:
             return None  # reading the body raises the reason
         return RowForm(read_binary_rows(length), call) if length else None

@@ -21,8 +21,8 @@ def metadata_router(plane: ControlPlane) -> Routes:
     """Return the routes, served from `plane`."""
     routes = Routes()
 
-    def seen(request: Request) -> ModelReader:
-        return plane.seen_by(visible_to(request.scope))
+    def reader(request: Request) -> ModelReader:
+        return plane.limited_to(visible_to(request.scope))
 
     @routes.get("", summary="The server's name, version and extensions")
     async def server() -> dict[str, Any]:
@@ -35,17 +35,17 @@ def metadata_router(plane: ControlPlane) -> Routes:
 
     @routes.get("/health/ready", summary="Readiness")
     async def ready(request: Request) -> dict[str, bool]:
-        plane.readiness(seen(request)).check()
+        plane.readiness(reader(request)).check()
         return {"ready": True}
 
     # Before the routes of models, so that "stats" is not read as a model's name.
     @routes.get("/models/stats", summary="Statistics of all models", response_model=dict[str, Any])
     def all_statistics(request: Request) -> Response:
-        return json_response({"model_stats": model_statistics(seen(request))})
+        return json_response({"model_stats": model_statistics(reader(request))})
 
     @routes.get("/models/{model}", summary="A model's inputs and outputs", response_model=DOCUMENT)
     def model(request: Request, model: str) -> Response:
-        return json_response(model_metadata(seen(request), model))
+        return json_response(model_metadata(reader(request), model))
 
     @routes.get(
         "/models/{model}/versions/{version}",
@@ -53,16 +53,16 @@ def metadata_router(plane: ControlPlane) -> Routes:
         response_model=DOCUMENT,
     )
     def version(request: Request, model: str, version: str) -> Response:
-        return json_response(model_metadata(seen(request), model, version))
+        return json_response(model_metadata(reader(request), model, version))
 
     @routes.get("/models/{model}/ready", summary="Readiness of a model")
     async def model_ready(request: Request, model: str) -> dict[str, Any]:
-        seen(request).ready(model)
+        reader(request).ready(model)
         return {"name": model, "ready": True}
 
     @routes.get("/models/{model}/versions/{version}/ready", summary="Readiness of a version")
     async def version_ready(request: Request, model: str, version: str) -> dict[str, Any]:
-        seen(request).ready(model, version)
+        reader(request).ready(model, version)
         return {"name": model, "ready": True}
 
     @routes.get(
@@ -71,7 +71,7 @@ def metadata_router(plane: ControlPlane) -> Routes:
         response_model=DOCUMENT,
     )
     def config(request: Request, model: str) -> Response:
-        return json_response(model_config(seen(request), model))
+        return json_response(model_config(reader(request), model))
 
     @routes.get(
         "/models/{model}/versions/{version}/config",
@@ -79,13 +79,13 @@ def metadata_router(plane: ControlPlane) -> Routes:
         response_model=DOCUMENT,
     )
     def version_config(request: Request, model: str, version: str) -> Response:
-        return json_response(model_config(seen(request), model, version))
+        return json_response(model_config(reader(request), model, version))
 
     @routes.get(
         "/models/{model}/stats", summary="Statistics of a model's versions", response_model=DOCUMENT
     )
     def statistics(request: Request, model: str) -> Response:
-        return json_response({"model_stats": model_statistics(seen(request), model)})
+        return json_response({"model_stats": model_statistics(reader(request), model)})
 
     @routes.get(
         "/models/{model}/versions/{version}/stats",
@@ -93,6 +93,6 @@ def metadata_router(plane: ControlPlane) -> Routes:
         response_model=DOCUMENT,
     )
     def version_statistics(request: Request, model: str, version: str) -> Response:
-        return json_response({"model_stats": model_statistics(seen(request), model, version)})
+        return json_response({"model_stats": model_statistics(reader(request), model, version)})
 
     return routes

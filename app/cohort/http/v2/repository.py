@@ -35,7 +35,7 @@ def repository_router(plane: ControlPlane, *, authority: Authority) -> APIRouter
     async def index(request: Request) -> Response:
         """`{"ready": true}` omits versions that are not ready. The body may be empty."""
         only_ready = boolean("ready", _body(await request.body()).get("ready"))
-        seen = plane.seen_by(visible_to(request.scope))
+        seen = plane.limited_to(visible_to(request.scope))
         return await asyncio.to_thread(
             lambda: json_response(repository_index(seen, only_ready=only_ready))
         )

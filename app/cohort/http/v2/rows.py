@@ -10,9 +10,9 @@ from typing import Any
 
 import orjson
 
-from cohort.codec import LONGEST_ID, RowRequest, Selection, flat_texts, raw_parts
+from cohort.codec import MAX_ID, RowRequest, Selection, flat_texts, raw_parts
 from cohort.codec.json_body import parse_json
-from cohort.codec.labels import MOST_TOP
+from cohort.codec.labels import MAX_TOP
 from cohort.codec.templates import (
     NO_LABELS,
     UNASKED,
@@ -192,7 +192,7 @@ def _template_of(document: dict[str, Any]) -> tuple[str | None, ResponseTemplate
         return None
     if id_.__class__ is int and abs(id_) < MAX_ID_NUMBER:
         id_ = str(id_)
-    if id_ is not None and (id_.__class__ is not str or len(id_) > LONGEST_ID):
+    if id_ is not None and (id_.__class__ is not str or len(id_) > MAX_ID):
         return None
     binary, top = False, 0
     if parameters is not None:
@@ -226,7 +226,7 @@ def _parameters_of(parameters: Any) -> tuple[bool, int] | None:
     for key, value in parameters.items():
         if key == "binary_data_output" and value.__class__ is bool:
             binary = value
-        elif key == "top" and value.__class__ is int and 0 < value <= MOST_TOP:
+        elif key == "top" and value.__class__ is int and 0 < value <= MAX_TOP:
             top = value
         else:
             return None

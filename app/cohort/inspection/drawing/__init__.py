@@ -4,13 +4,13 @@
 this in a child process, for a server.
 """
 
-from cohort.inspection.drawing.blocks import LEAST_FOLDED, find_blocks
+from cohort.inspection.drawing.blocks import MIN_FOLDED, find_blocks
 from cohort.inspection.drawing.process import DrawingProcess
 from cohort.inspection.drawing.reading import DrawnModel, draw_model
 from cohort.inspection.drawing.words import describe_shape
 
 __all__ = [
-    "LEAST_FOLDED",
+    "MIN_FOLDED",
     "DrawingProcess",
     "DrawnModel",
     "describe_shape",

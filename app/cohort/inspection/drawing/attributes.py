@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from cohort.errors import shortened
-from cohort.inspection.drawing.words import LONGEST_WORDS, describe_tensor
+from cohort.inspection.drawing.words import MAX_WORDS, describe_tensor
 from cohort.model_file.protobuf import FileSlice, MessageBytes, decode_text, fields, signed, varints
 
 SHOWN = 16
@@ -30,7 +30,7 @@ def read_attribute(message: MessageBytes) -> Attribute:
     """Read an AttributeProto; show the first entries of a long list, and its length if known."""
     name, tensor, kind, is_list = "", "", 0, False
     graphs: list[MessageBytes] = []
-    said: list[str] = []
+    shown: list[str] = []
     count, cut = 0, False
     for number, value in fields(message, fixed=True):
         if number == 20 and isinstance(value, int):
@@ -38,7 +38,7 @@ def read_attribute(message: MessageBytes) -> Attribute:
         elif number == 1 and not isinstance(value, int):
             name = decode_text(value)
         elif number == 21 and not isinstance(value, int):
-            said.append(f"as the caller's {decode_text(value)}")
+            shown.append(f"as the caller's {decode_text(value)}")
         elif number in _WRITTEN:
             if number in (6, 11) and not isinstance(value, int):
                 graphs.append(value)
@@ -46,18 +46,18 @@ def read_attribute(message: MessageBytes) -> Attribute:
             for text in _write(number, value):
                 tensor = tensor or (text if number == 5 else "")
                 count += 1
-                if len(said) < SHOWN:
-                    said.append(text)
+                if len(shown) < SHOWN:
+                    shown.append(text)
             if count > SHOWN and number not in (6, 11) and len(message) > FileSlice.MAX_READ_BYTES:
                 cut = True  # the rest would only be counted
                 break
-    if not said:
+    if not shown:
         text = _EMPTY.get(kind, "[]" if kind in _WRITTEN else "")
     elif is_list:
-        more = ", …" if cut else f", … ({count:,})" if count > len(said) else ""
-        text = f"[{', '.join(said)}{more}]"
+        more = ", …" if cut else f", … ({count:,})" if count > len(shown) else ""
+        text = f"[{', '.join(shown)}{more}]"
     else:
-        text = said[-1]
+        text = shown[-1]
     return Attribute(name, text, tensor, graphs)
 
 
@@ -74,8 +74,8 @@ def _write(number: int, value: int | MessageBytes) -> Iterator[str]:
         most = SHOWN + 1 if len(value) > FileSlice.MAX_READ_BYTES else None
         yield from (str(signed(one)) for one in varints(value, most))
     elif number in (4, 9):
-        start = bytes(value[0 : min(len(value), 4 * LONGEST_WORDS)])
-        yield shortened(start.decode("utf-8", "replace"), LONGEST_WORDS)
+        start = bytes(value[0 : min(len(value), 4 * MAX_WORDS)])
+        yield shortened(start.decode("utf-8", "replace"), MAX_WORDS)
     elif number in (5, 10):
         yield describe_tensor(value)[1]
     else:

@@ -9,10 +9,10 @@ import numpy as np
 FEW = 60
 """Maximum number of nodes that are drawn without folding repeated blocks."""
 
-LEAST_FOLDED = 24
+MIN_FOLDED = 24
 """Minimum number of nodes in all repetitions of a block together."""
 
-LONGEST_BLOCK = 600
+MAX_BLOCK_NODES = 600
 """Maximum number of nodes in a repeated block."""
 
 
@@ -26,11 +26,11 @@ def find_blocks(operators: Sequence[str]) -> list[tuple[int, int, int]]:
     numbers: dict[str, int] = {}
     codes = np.array([numbers.setdefault(one, len(numbers)) for one in operators])
     found: list[tuple[int, int, int, int]] = []
-    for length in range(3, min(LONGEST_BLOCK, len(codes) // 2) + 1):
+    for length in range(3, min(MAX_BLOCK_NODES, len(codes) // 2) + 1):
         same = np.concatenate([[0], codes[:-length] == codes[length:], [0]]).astype(np.int8)
         starts, ends = (np.flatnonzero(np.diff(same) == step) for step in (1, -1))
         repeated = (ends - starts) // length + 1
-        enough = (repeated > 1) & (repeated * length >= LEAST_FOLDED)
+        enough = (repeated > 1) & (repeated * length >= MIN_FOLDED)
         for start, times in zip(starts[enough].tolist(), repeated[enough].tolist(), strict=True):
             found.append((length * times, -length, start, times))
     found.sort(reverse=True)

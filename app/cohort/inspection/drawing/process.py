@@ -105,7 +105,7 @@ def _failure(error: JobFailed) -> LoadFailed:
         return _TookTooMuch(f"drawing it took more than {MAX_SECONDS:g} s")
     if isinstance(error, JobOutOfMemory):
         return LoadFailed("drawing it takes more memory than it may")
-    return LoadFailed("its file is not the protobuf of a model any more")
+    return LoadFailed("its file is no longer the protobuf of a model")
 
 
 def draw_one(path: str, providers: Mapping[str, str], infer: bool) -> str:

@@ -14,7 +14,7 @@ from cohort.errors import shortened
 from cohort.inspection.drawing.attributes import Attribute, read_attribute
 from cohort.inspection.drawing.blocks import find_blocks
 from cohort.inspection.drawing.words import (
-    LONGEST_WORDS,
+    MAX_WORDS,
     describe_sparse,
     describe_tensor,
     describe_value,
@@ -118,7 +118,7 @@ class _Drawer:
                 main.append(value)
             elif number == 25:
                 texts = read_texts(value, {1, 10})
-                place = self._later(f"function {shortened(texts[1], LONGEST_WORDS)}", value, True)
+                place = self._later(f"function {shortened(texts[1], MAX_WORDS)}", value, True)
                 if place is not None:
                     self._functions[texts[10], texts[1]] = place
         return [self._graph(one) for one in self._growing()]
@@ -230,7 +230,7 @@ class _Drawer:
     def _subgraphs(self, attribute: Attribute, operator: str) -> Iterator[int]:
         for graph in attribute.graphs:
             title = ": ".join(filter(None, (operator, read_texts(graph, {2})[2] or attribute.name)))
-            place = self._later(shortened(title, LONGEST_WORDS), graph)
+            place = self._later(shortened(title, MAX_WORDS), graph)
             if place is not None:
                 yield place
 
@@ -241,7 +241,7 @@ class _Drawer:
         )
 
     def _text(self, text: str) -> str:
-        shown = shortened(text, LONGEST_WORDS)
+        shown = shortened(text, MAX_WORDS)
         self._letters -= len(shown)
         return shown
 

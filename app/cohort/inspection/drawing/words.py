@@ -16,7 +16,7 @@ from cohort.model_file.protobuf import (
 )
 from cohort.tensors import DATATYPES
 
-LONGEST_WORDS = 256
+MAX_WORDS = 256
 """Maximum length of a name or text, in characters."""
 
 MAX_DIMENSIONS = 64
@@ -28,7 +28,7 @@ _KINDS = {4: "sequence", 5: "map", 8: "sparse tensor", 9: "optional"}
 
 def describe_shape(shape: Sequence[int | str | None]) -> str:
     """Return a shape as text, such as `[N, 3, ?]`."""
-    sizes = ["?" if one is None else shortened(str(one), LONGEST_WORDS) for one in shape]
+    sizes = ["?" if one is None else shortened(str(one), MAX_WORDS) for one in shape]
     more = ["…"] if len(sizes) > MAX_DIMENSIONS else []
     return f"[{', '.join(sizes[:MAX_DIMENSIONS] + more)}]"
 

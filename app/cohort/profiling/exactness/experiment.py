@@ -94,7 +94,7 @@ def try_bits(
     by_place = any(one.by == "place" for one in counted)
     ruled_out = set(ways) if by_place or not groups else {1} if counted else set()
     left = [way for way in ways if way not in trial.differences and way not in ruled_out]
-    why = ["none of its requests could be run"] if not groups else []
+    why = ["all of its requests failed"] if not groups else []
     why += [*map(str, counted[:1]), *filter(None, [trial.differences.get(1, "")])]
     least = min(left, default=0)
     reason = "" if least == 1 else "; ".join(why)

@@ -18,16 +18,16 @@ from cohort.tensors import BY_DTYPE, Array, Arrays
 QUANTILES = 21
 """Number of quantiles: at 0, 5, …, 100 %."""
 
-MOST_COLUMNS = 256
+MAX_COLUMNS = 256
 """Limit of columns; an input with more columns or other axes has one distribution for all."""
 
-MOST_SHARES = 50
+MAX_SHARES = 50
 """Limit of listed shares: for numbers, only if all fit; for text, the most frequent."""
 
-MOST_LISTED_CHARACTERS = 64
+MAX_LISTED_CHARACTERS = 64
 """Limit of characters of a listed text."""
 
-MOST_VALUES = 1 << 20
+MAX_COLUMN_VALUES = 1 << 20
 """Limit of values of a column; of more, equally spaced ones are used."""
 
 
@@ -73,7 +73,7 @@ def describe_features(inputs: Arrays) -> dict[str, InputDistribution]:
 
 
 def _describe(array: Array) -> InputDistribution:
-    if array.ndim == 2 and array.shape[1] <= MOST_COLUMNS:
+    if array.ndim == 2 and array.shape[1] <= MAX_COLUMNS:
         columns = [array[:, place] for place in range(array.shape[1])]
     else:
         columns = [array.reshape(-1)]
@@ -83,15 +83,15 @@ def _describe(array: Array) -> InputDistribution:
 
 def _distribution(values: Array) -> Distribution:
     count = len(values)
-    if count > MOST_VALUES:
-        values = values[:: -(-count // MOST_VALUES)]
+    if count > MAX_COLUMN_VALUES:
+        values = values[:: -(-count // MAX_COLUMN_VALUES)]
     if BY_DTYPE[values.dtype].kind == "text":
         present = np.array([text for text in values if text], np.object_)
         listed, of = _shares(present, 0), np.array([len(text) for text in present], np.float64)
     else:
         numbers = values.astype(np.float64)
         of = numbers[np.isfinite(numbers)]
-        listed = _shares(of, MOST_SHARES)
+        listed = _shares(of, MAX_SHARES)
     distinct, shares = listed
     missing = len(values) - len(of)
     scaled = round(missing * count / len(values)) if len(values) else 0
@@ -111,10 +111,10 @@ def _shares(values: Array | NDArray[np.float64], most: int) -> tuple[int, dict[s
     found, counts = np.unique(values, return_counts=True)
     if most and len(found) > most:
         return len(found), {}
-    order = np.argsort(-counts, kind="stable")[:MOST_SHARES]
+    order = np.argsort(-counts, kind="stable")[:MAX_SHARES]
     shares: dict[str, float] = {}
     for place in order:
         value = found[place]
-        written = value[:MOST_LISTED_CHARACTERS] if isinstance(value, str) else f"{value:.9g}"
+        written = value[:MAX_LISTED_CHARACTERS] if isinstance(value, str) else f"{value:.9g}"
         shares[written] = shares.get(written, 0.0) + float(counts[place]) / len(values)
     return len(found), shares

@@ -127,7 +127,7 @@ def _files(path: Path) -> list[Path]:
         return [path]
     files = sorted(one for one in path.iterdir() if one.suffix == ".pem" and one.name[0] != ".")
     if not files:
-        raise _invalid(path, "has no .pem file; an empty folder trusts nobody by mistake")
+        raise _invalid(path, "has no .pem file, so no publisher would be trusted")
     if len(files) > MAX_KEY_FILES:
         raise _invalid(path, f"has {len(files)} keys; at most {MAX_KEY_FILES} are read")
     return files
@@ -140,7 +140,7 @@ def _read_key(file: Path, pem: bytes) -> Ed25519PublicKey:
 
     if b"PRIVATE KEY" in pem[:64]:
         advice = "openssl pkey -in FILE -pubout writes its public one"
-        raise _invalid(file, f"holds a private key, which belongs to who publishes; {advice}")
+        raise _invalid(file, f"holds a private key, which only the publisher may have; {advice}")
     try:
         key = load_pem_public_key(pem)
     except (ValueError, UnsupportedAlgorithm):

@@ -86,7 +86,7 @@ def verify_digests(
         if found != published:
             raise LoadFailed(
                 f"{quoted(name)} is not the file that was published: its SHA-256 starts with "
-                f"{found[:12]}, {MANIFEST_FILE} says {published[:12]}"
+                f"{found[:12]}, {MANIFEST_FILE} states {published[:12]}"
             )
     if manifest.files and file not in manifest.files:
         raise LoadFailed(f"{MANIFEST_FILE} has digests, but not of {file}")

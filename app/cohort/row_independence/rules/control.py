@@ -33,20 +33,20 @@ def _tensor(value: Followed) -> Tensor:
             return value
         case Lost():
             raise Unproven(value.level, value.reason)
-    return unknown("it carries a sequence or padded texts")
+    return unknown("its state has a sequence or padded texts")
 
 
 @rule("If")
 def _choose(operation: Operation) -> list[Followed]:
     condition = operation.first()
     if condition.rows:
-        mixes("one branch is taken for the whole run, by what is in its rows")
+        mixes("values in the rows choose one branch for the whole run")
     found = operation.elements(condition)
     taken = None if found is None or found.size != 1 else found.item()
     if isinstance(taken, int):
         return operation.walk.graph(operation.graph("then_branch" if taken else "else_branch"), [])
     if condition.counts:
-        mixes("a branch is taken by the number of rows")
+        mixes("the number of rows chooses the branch")
     then, other = (
         operation.walk.graph(operation.graph(name), []) for name in ("then_branch", "else_branch")
     )
@@ -84,7 +84,7 @@ class _Carried:
         ]
         self._marks: set[Atom] = set()
 
-    def settle(self, after: Sequence[Followed]) -> bool:
+    def update(self, after: Sequence[Followed]) -> bool:
         """Update the values after one more iteration. Return True if no shape changed."""
         before = self.values
         self.values = [
@@ -94,9 +94,9 @@ class _Carried:
 
     def _widen(self, one: Tensor, other: Tensor) -> Tensor:
         if one.rank != other.rank or one.rows != other.rows or one.counts != other.counts:
-            unknown("what it carries does not stay of one kind")
+            unknown("its state changes its rank or its rows")
         if one.counts:
-            unknown("it carries numbers of rows")
+            unknown("its state depends on the number of rows")
         shape = []
         for size, another in zip(one.shape, other.shape, strict=True):
             marked = isinstance(size, Poly) and not self._marks.isdisjoint(size.atoms())
@@ -133,7 +133,7 @@ def _stacked(value: Followed, axis: int, size: Size) -> Followed:
 
 @rule("Loop")
 def _loop(operation: Operation) -> list[Followed]:
-    for place, what in ((0, "how often it turns"), (1, "whether it turns")):
+    for place, what in ((0, "the number of iterations"), (1, "its condition")):
         operation.same(place, what=what)
     body = operation.graph("body")
     carried = _Carried(operation, [_tensor(one) for one in operation.values[2:] if one is not None])
@@ -144,13 +144,13 @@ def _loop(operation: Operation) -> list[Followed]:
         if end.by_values:
             operation.walk.note_dependence("when Loop ends depends on input values")
         if end.rows:
-            mixes("it turns until all rows have ended")
+            mixes("it repeats until all rows have ended")
         if end.counts:
-            mixes("when it ends depends on the number of rows")
-        if carried.settle(after):
+            mixes("the number of iterations depends on the number of rows")
+        if carried.update(after):
             break
     else:
-        unknown("what it carries does not settle")
+        unknown("the shapes of its state do not become stable")
     turns = operation.symbols.new()
     count = len(carried.values)
     finals = [carried.renew(one) for one in carried.values]
@@ -160,7 +160,7 @@ def _loop(operation: Operation) -> list[Followed]:
 @rule("Scan")
 def _scan(operation: Operation) -> list[Followed]:
     if operation.version < 9:
-        unknown("it is of the first operator sets")
+        unknown("its operator set is older than 9")
     count = operation.attribute("num_scan_inputs", 0)
     given = [_tensor(one) for one in operation.values if one is not None]
     states, scanned = given[: len(given) - count], given[len(given) - count :]
@@ -170,7 +170,7 @@ def _scan(operation: Operation) -> list[Followed]:
         at = normalized(axis, one.rank)
         rows = one.rows
         if rows and rows.axis == at:
-            mixes("it goes through the rows one after the other")
+            mixes("it processes the rows one after the other")
         length = one.shape[at]  # type: ignore[assignment]
         shape = (*one.shape[:at], *one.shape[at + 1 :])
         rows = rows and rows._replace(axis=rows.axis - (at < rows.axis))
@@ -178,10 +178,10 @@ def _scan(operation: Operation) -> list[Followed]:
     carried = _Carried(operation, states)
     for _ in range(MAX_TURNS):
         after = operation.walk.graph(operation.graph("body"), [*carried.values, *slices])
-        if carried.settle(after):
+        if carried.update(after):
             break
     else:
-        unknown("what it carries does not settle")
+        unknown("the shapes of its state do not become stable")
     outputs = after[len(states) :]
     result_axes = operation.attribute("scan_output_axes") or [0] * len(outputs)
     finals = [carried.renew(one) for one in carried.values]
@@ -207,10 +207,10 @@ def _take_apart(operation: Operation) -> TensorSequence:
     one = operation.first()
     axis = operation.axis(0, one.rank)
     if one.rows and axis == one.rows.axis:
-        mixes("it takes the rows apart")
-    size, parts = one.shape[axis], operation.known_numbers(1, "where it cuts")
+        mixes("it splits the rows into a sequence")
+    size, parts = one.shape[axis], operation.known_numbers(1, "the cut position")
     if not isinstance(size, int) or (parts is None and operation.input(1) is not None):
-        unknown("how long the sequence is")
+        unknown("the length of the sequence is not known")
     keep = True
     if parts is None:
         parts, keep = [1] * size, bool(operation.attribute("keepdims", 1))
@@ -229,10 +229,10 @@ def _take_apart(operation: Operation) -> TensorSequence:
 
 @rule("SequenceAt")
 def _pick(operation: Operation) -> Tensor:
-    place = operation.known_numbers(1, "which value of a sequence it takes")
+    place = operation.known_numbers(1, "the position in the sequence")
     found = operation.sequence(0)
     if not place or not -len(found) <= place[0] < len(found):
-        unknown("which value of a sequence it takes")
+        unknown("the position in the sequence is not known")
     return found[place[0]]
 
 

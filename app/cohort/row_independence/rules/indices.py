@@ -97,7 +97,7 @@ def _gather_nd(operation: Operation) -> Tensor:
 
 def _width(index: Tensor) -> int:
     width = index.shape[-1]
-    return width if isinstance(width, int) else unknown("how many indices it takes is not known")
+    return width if isinstance(width, int) else unknown("the number of indices is not known")
 
 
 def _by_columns(data: Tensor, index: Tensor) -> RowAxis:
@@ -135,15 +135,15 @@ def _scatter_nd(operation: Operation) -> Tensor:
     else:
         mixes("values are written into rows by their place, or into any row")
     if update.rows != expected:
-        mixes("what is written into the rows is not of the same rows")
+        mixes("the values written into the rows do not belong to the same rows")
     return Tensor(data.shape, data.dtype, data.rows)
 
 
 @rule("OneHot")
 def _one_hot(operation: Operation) -> Tensor:
     index = operation.first()
-    operation.same(2, what="a value that it gives")
-    classes = operation.known_whole(1, "how many classes there are")
+    operation.same(2, what="a value that it returns")
+    classes = operation.known_whole(1, "the number of classes")
     labels = any_axes(index)
     axis = operation.axis(-1, index.rank + 1)
     size = classes[0] if classes and isinstance(classes[0], int) else operation.symbols.new()
@@ -161,11 +161,11 @@ def _top(operation: Operation) -> list[Tensor]:
     count = (
         [operation.attribute("k")]
         if operation.version < 10
-        else operation.known_whole(1, "how many it takes")
+        else operation.known_whole(1, "the value of k")
     )
     size = count[0] if count and least(count[0]) >= 0 else operation.symbols.new()
     if of_rows(size):
-        mixes("how many it takes follows from the number of rows")
+        mixes("the value of k follows from the number of rows")
     labels = any_axes(one)
     labels[axis] = "sorted"
     values, places = follow(
@@ -194,7 +194,7 @@ def _best(operation: Operation) -> Tensor:
 def _compress(operation: Operation) -> Tensor:
     one, condition = operation.required(0), operation.required(1)
     if not condition.same:
-        mixes("how many values it keeps depends on what is in the rows")
+        mixes("the number of values that it keeps depends on the values in the rows")
     axis = operation.attribute("axis")
     if one.rows and (axis is None or normalized(axis, one.rank) == one.rows.axis):
         mixes("it drops rows")
@@ -206,10 +206,10 @@ def _compress(operation: Operation) -> Tensor:
 
 
 BY_CONTENT = {
-    "NonZero": "how many places it gives",
-    "Unique": "how many values it gives",
-    "NonMaxSuppression": "how many boxes it gives",
-    "StringSplit": "how many columns it gives",
+    "NonZero": "the number of indices that it returns",
+    "Unique": "the number of values that it returns",
+    "NonMaxSuppression": "the number of boxes that it returns",
+    "StringSplit": "the number of columns that it returns",
 }
 
 
@@ -242,7 +242,7 @@ def _reverse(operation: Operation) -> Tensor:
     labels[operation.axis(1, one.rank, "batch_axis")] = "N"
     return follow(
         operation, [(one, labels), (lengths, ["N"])], [labels],
-        why="it turns the order of the rows around",
+        why="it reverses the order of the rows",
     )[0]  # fmt: skip
 
 
@@ -259,6 +259,6 @@ def _extract(operation: Operation) -> Tensor:
         axis, outer, inner = index.rows
         before, after = product(index.shape[:axis]), product(index.shape[axis + 1 :])
         return Tensor(shape, one.dtype, RowAxis(len(shape) - 1, before * outer, inner * after))
-    operation.same(1, what="which features it takes")
+    operation.same(1, what="the list of features")
     signature = "f; = -> 1 k" if one.rank == 1 else "A* f; = -> A* k"
     return apply_signature(operation, signature, sizes={"k": count}, why=BY_PLACE)[0]

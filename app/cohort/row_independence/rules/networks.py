@@ -94,7 +94,7 @@ def _recur(operation: Operation) -> list[Tensor]:
     _with_rows(operation, 0, 4, 5, 6)
     return apply_signature(
         operation, signature, sizes=sizes,
-        why="it goes through the rows one after the other, as if they were steps in time",
+        why="it processes the rows one after the other, as if they were steps in time",
     )  # fmt: skip
 
 
@@ -137,7 +137,7 @@ def _mask(operation: Operation, place: int, *, rows_only: bool = False) -> str:
         return "="
     if one.rows is None and not rows_only:
         if one.rank > 2 and one.shape[0] != 1:
-            unknown("its mask may have rows of its own")
+            unknown("its mask may have other rows")
         if one.rank == 1:
             mixes("its mask is for a fixed number of rows")
         return "="
@@ -158,7 +158,7 @@ def _attend_fused(operation: Operation) -> list[Tensor]:
         and mask is not None
         and (not mask.rows or (mask.rank == 1 and mask.shape != (operation.symbols.rows,)))
     ):
-        unknown("its mask")
+        unknown("the layout of its mask is not understood")
     signature = (
         f"N s i; =; =; {_mask(operation, 3)}; {past}; {_mask(operation, 5)}; = -> N s w; 2 N ? ? ?"
     )
@@ -193,7 +193,7 @@ def _attend_heads(operation: Operation) -> list[Tensor]:
     _with_rows(operation, 0, 1, 2, 4, 6, 7)
     mask = operation.input(4)
     if mask is not None and mask.rank == 1 and mask.shape != (operation.symbols.rows,):
-        unknown("its mask")
+        unknown("the layout of its mask is not understood")
     sizes = {} if values is None else {"w": values.shape[-1]}
     signature = (
         f"N s i; N k j; N k v; =; {_mask(operation, 4)}; {_mask(operation, 5)}; N *; N * "

@@ -89,7 +89,7 @@ def length_of(operation: Operation, place: int) -> int:
     """Return the number of elements of a list input."""
     size = operation.required(place).shape
     if len(size) != 1 or not isinstance(size[0], int):
-        unknown("how many dimensions it gives is not known")
+        unknown("the rank of its result is not known")
     return size[0]
 
 
@@ -159,9 +159,9 @@ def _no_such_rows(wanted: Size) -> NoReturn:
 @rule("Tile")
 def _tile(operation: Operation) -> Tensor:
     one = operation.first()
-    times = sizes_in(operation, 1, "how often it repeats", one.rank)
+    times = sizes_in(operation, 1, "the number of repeats", one.rank)
     if len(times) != one.rank:
-        unknown("how often it repeats is not known")
+        unknown("the number of repeats is not known")
     shape = tuple(size * count for size, count in zip(one.shape, times, strict=True))
     found = Tensor(shape, one.dtype, one.rows, one.counts)
     grown = any(map(of_rows, times))

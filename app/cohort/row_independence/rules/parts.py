@@ -19,18 +19,18 @@ def _slice_(operation: Operation) -> Tensor:
     touched = set()
     for axis, start, end, step in slices(operation, one.rank):
         if not all(isinstance(bound, int | Poly) for bound in (start, end, step)):
-            unknown("where it cuts is not known")
+            unknown("the cut position is not known")
         touched.add(axis)
         if rows and axis == rows.axis:
             rows, shape[axis] = _slice_rows(operation, rows, shape[axis], start, end, step)
             continue
         whole = start == 0 and end == shape[axis]
         if rows and not whole and any(map(of_rows, (start, end))):
-            mixes("how much it cuts off follows from the number of rows")
+            mixes("the length of the slice follows from the number of rows")
         shape[axis] = _slice_size(operation, shape[axis], start, end, step)
     counts = one.counts or (rows is None and any(map(of_rows, shape)))
     if one.same and counts:
-        unknown("how much it cuts off follows from the number of rows")
+        unknown("the length of the slice follows from the number of rows")
     place = one.place if one.place and one.place.axis not in touched else None
     return Tensor(
         tuple(shape), one.dtype, rows, counts, place=place, below=one.below, padding=one.padding
@@ -42,7 +42,7 @@ def _slice_rows(
 ) -> tuple[RowAxis, Size]:
     """Slice the row axis into whole repetitions of all rows, the only allowed parts."""
     if step == -1:
-        mixes("it turns the order of the rows around")
+        mixes("it reverses the order of the rows")
     part = operation.symbols.rows * rows.inner
     first = quotient(start, part)
     to_end = end == size or (isinstance(end, int) and end >= BEYOND)
@@ -79,10 +79,10 @@ def _split(operation: Operation) -> list[Tensor]:
     one = operation.first()
     axis = operation.axis(0, one.rank)
     size, count = one.shape[axis], operation.outputs
-    sizes = operation.attribute("split", operation.known_whole(1, "where it cuts"))
+    sizes = operation.attribute("split", operation.known_whole(1, "the cut position"))
     if sizes is None and operation.input(1) is not None:
         if one.rows and axis == one.rows.axis:
-            unknown("where it cuts is not known")
+            unknown("the cut position is not known")
         sizes = [operation.symbols.new() for _ in range(count)]
     if sizes is None:
         sizes = _even(operation, size, count)
@@ -95,7 +95,7 @@ def _split(operation: Operation) -> list[Tensor]:
                 mixes("it cuts the rows into parts")
             rows = rows._replace(outer=outer)
         elif rows and of_rows(part):
-            mixes("how it cuts follows from the number of rows")
+            mixes("the cut position follows from the number of rows")
         shape = (*one.shape[:axis], part, *one.shape[axis + 1 :])
         counts = one.counts or (rows is None and any(map(of_rows, shape)))
         found.append(Tensor(shape, one.dtype, rows, counts, below=one.below))
@@ -122,7 +122,7 @@ def joined(given: Sequence[Tensor], axis: int) -> Tensor:
         if any(one.counts for one in given):
             mixes(BY_NUMBER)
         if len(with_rows) < len(given):
-            mixes("rows are joined with a value that has a number of rows of its own")
+            mixes("rows are joined with a value that does not have the same rows")
         along = axis == rows.axis
         if len({one.rows if not along else one.rows and one.rows[::2] for one in given}) > 1:
             mixes("rows that are laid out in different ways are joined")
@@ -181,8 +181,8 @@ def _index(given: Sequence[Tensor]) -> Tensor:
 @rule("Pad")
 def _pad(operation: Operation) -> Tensor:
     one = operation.first()
-    what = "how much it pads"
-    operation.same(2, what="the value that it pads with")
+    what = "the padding width"
+    operation.same(2, what="the padding value")
     pads = operation.attribute("pads") or operation.known_whole(1, what)
     axes = operation.axes(3, one.rank) or list(range(one.rank))
     if pads is None:

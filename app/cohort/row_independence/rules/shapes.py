@@ -78,10 +78,10 @@ def _rows_after(
         if inner is not None and (rest := quotient(each, inner)) is not None:
             return RowAxis(axis, rest, inner)
     if None in sizes and not any(map(of_rows, sizes)):
-        unknown("how it cuts the rows anew is not understood")
+        unknown("it reshapes the rows in a way that is not understood")
     if not any(map(of_rows, sizes)):
         mixes("its sizes are those of one row")
-    return mixes("it cuts the rows anew")
+    return mixes("it reshapes values of several rows together")
 
 
 def _left(entries: Size, sizes: Sequence[Size | None]) -> Size | None:
@@ -143,7 +143,7 @@ def _squeeze(operation: Operation) -> Tensor:
     axes = operation.axes(1, one.rank)
     if not axes:  # ONNX Runtime treats an empty list as omitted axes
         if one.rows:
-            mixes("it removes the dimension of rows where there is one row")
+            mixes("it removes the dimension of rows if there is one row")
         if not all(isinstance(size, int) for size in one.shape):
             unknown("it removes dimensions of unknown size")
         axes = [at for at, size in enumerate(one.shape) if size == 1]
@@ -159,7 +159,7 @@ def _unsqueeze(operation: Operation) -> Tensor:
     count = len(operation.attribute("axes", operation.known(1, "which axes it adds") or []))
     added = operation.axes(1, one.rank + count)
     if not added:
-        unknown("which axes it adds is not known")
+        unknown("the list of axes is not known")
     labels = iter(_axes(one))
     result = ["1" if at in added else next(labels) for at in range(one.rank + count)]
     found = moved(operation, _axes(one), result)

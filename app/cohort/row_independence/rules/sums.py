@@ -94,14 +94,14 @@ def _qlinear_matmul(operation: Operation) -> Tensor:
 def _gemm(operation: Operation) -> Tensor:
     one, other, bias = operation.required(0), operation.required(1), operation.input(2)
     if one.rank != 2 or other.rank != 2:
-        unknown("it multiplies what is not a matrix")
+        unknown("it multiplies a value that is not a matrix")
     found = multiplied(
         operation, one, other, one.dtype, swapped=_flags(operation, "transA", "transB")
     )
     if bias is None or bias.shape == (0,):
         return found
     if bias.rank > 2:
-        unknown("what it adds has more dimensions")
+        unknown("the value that it adds has more dimensions")
     return combined(operation, [found, bias], one.dtype)
 
 
@@ -114,7 +114,7 @@ def _qgemm(operation: Operation) -> Tensor:
     swapped = _flags(operation, "transA", "transB")
     found = multiplied(operation, one, other, FLOAT, swapped=swapped)
     if operation.input(6) is not None and found.rows and found.rows.axis:
-        unknown("what it adds has a number for each row")
+        unknown("the value that it adds has a number for each row")
     zero = operation.input(8)
     return found if zero is None else replace(found, dtype=zero.dtype)
 

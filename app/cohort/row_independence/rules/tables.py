@@ -123,7 +123,7 @@ def _cut_texts(operation: Operation) -> Tensor:
 def _normalize_texts(operation: Operation) -> Tensor:
     one = operation.first()
     if one.rows and operation.attribute("stopwords"):
-        mixes("it drops texts: how many are left depends on all rows")
+        mixes("it drops texts: the number that remains depends on all rows")
     return replace(one, elements=None)
 
 

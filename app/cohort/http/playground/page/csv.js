@@ -97,15 +97,15 @@ export function layoutOfLines(first, columns, separator) {
   const head = cut(first), names = head.map(one => one.trim().toLowerCase());
   const places = columns.map(({ name }) => names.indexOf(name.toLowerCase()));
   const known = places.filter(place => place >= 0).length;
-  const told = known === columns.length, isHead = told || hasNames(head.map(decimal), columns);
-  if (isHead && known && !told)
+  const named = known === columns.length, isHead = named || hasNames(head.map(decimal), columns);
+  if (isHead && known && !named)
     throw new Error(`The first line does not contain "${columns[places.indexOf(-1)].name}". It must name all columns in any order (${shortList(columns)}), or no column.`);
   return {
     isHead,
     width: head.length,
-    how: told ? "by the names in the first line" : isHead ? "in the model's order; the first line was skipped as a header" : "in the model's order",
+    how: named ? "by the names in the first line" : isHead ? "in the model's order; the first line was skipped as a header" : "in the model's order",
     rowOf: (line, number) => {
-      const row = told ? places.map(place => line[place] ?? "") : cut(line);
+      const row = named ? places.map(place => line[place] ?? "") : cut(line);
       if (row.length !== columns.length)
         throw new Error(`Row ${number} has ${row.length} values, but the model expects ${columns.length}: ${shortList(columns)}.`);
       return row.map((cell, place) => (columns[place].kind === "number" ? decimal(cell) : cell));

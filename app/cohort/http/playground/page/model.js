@@ -10,7 +10,7 @@ import { operate } from "./admin.js";
 import { aboutRollout, aboutVersion } from "./about.js";
 import { namesOf } from "./labels.js";
 import { parse, stringify } from "./json.js";
-import { badge, troubles } from "./models.js";
+import { badge, problems } from "./models.js";
 import { keepWord, link, wordOf } from "./routes.js";
 import { snippets } from "./snippets.js";
 import { tableFileBox } from "./table_files.js";
@@ -50,7 +50,7 @@ async function summaryAndForm(name, model, left) {
   return [
     h("p", {}, ...model.versions.map((/** @type {any} */ one) => badge(one, model.default_version))),
     description && h("p", {}, description),
-    ...(ready.length ? [await tryIt(name, model, ready, left)] : [h("p", { class: "warning" }, "No version of this model is ready."), ...troubles(model)]),
+    ...(ready.length ? [await tryIt(name, model, ready, left)] : [h("p", { class: "warning" }, "No version of this model is ready."), ...problems(model)]),
   ];
 }
 

@@ -4,7 +4,7 @@ import { askJson, pathOf } from "./api.js";
 import { fill, h, sentence } from "./dom.js";
 import { keepWord, link, wordOf } from "./routes.js";
 
-const AT_ONCE = 4, MANY = 8, TROUBLES = 3;
+const AT_ONCE = 4, MANY = 8, MAX_PROBLEMS = 3;
 
 /** Queued tasks, of which a few run at a time. @type {(() => Promise<void>)[]} */
 const waiting = [];
@@ -96,14 +96,14 @@ function summary(model) {
     version?.inputs && h("p", { class: "signature" }, `${names(version.inputs)} → ${names(version.outputs)}`),
     version?.providers && h("p", {}, `on ${version.providers.active}`, version.providers.fell_back && h("strong", { class: "warning" }, ` · wanted ${version.providers.wanted.join(", ")}`)),
     model.rollout && h("p", {}, "rollout: ", model.rollout.variants.map((/** @type {any} */ one) => `${one.name} ${Math.round(one.share * 100)} %${one.rolled_back ? " (rolled back)" : ""}`).join(", ")),
-    ...troubles(model),
+    ...problems(model),
   ];
 }
 
 /** Return the reasons why a few versions are not ready. @param {any} model */
-export const troubles = ({ versions }) => versions
+export const problems = ({ versions }) => versions
   .filter((/** @type {any} */ one) => one.reason && one.state !== "READY")
-  .slice(0, TROUBLES)
+  .slice(0, MAX_PROBLEMS)
   .map((/** @type {any} */ one) => h("p", { class: "warning" }, `Version ${one.version}: ${one.reason}`));
 
 /** @param {import("./tensors.js").Spec[]} specs */

@@ -83,10 +83,10 @@ export function tableFileBox(columns, name, version, ask, left) {
 export class FileRun {
   /**
    * @param {Column[]} columns @param {any} version @param {Ask} ask @param {AbortSignal} signal
-   * @param {(answered: number, refused: number, share: number) => void} tell Reports the progress.
+   * @param {(answered: number, refused: number, share: number) => void} report Reports the progress.
    */
-  constructor(columns, version, ask, signal, tell) {
-    this.columns = columns; this.names = namesOf(version); this.ask = ask; this.signal = signal; this.tell = tell;
+  constructor(columns, version, ask, signal, report) {
+    this.columns = columns; this.names = namesOf(version); this.ask = ask; this.signal = signal; this.report = report;
     /** @type {string[]} The faults of the first unanswered rows. */
     this.problems = [];
     this.answered = 0;
@@ -172,7 +172,7 @@ export class FileRun {
       this.parts.push(new Blob([this.held.map(({ cells, values, wrong }) => csvLine([...cells, ...(values ?? none), wrong])).join("")]));
       this.held = [];
     }
-    this.tell(this.answered, this.refused, share);
+    this.report(this.answered, this.refused, share);
     if (this.refused > MAX_REFUSED && this.refused > this.answered)
       throw new Error(`Stopped: ${this.refused} rows are invalid.`);
   }

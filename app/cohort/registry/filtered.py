@@ -41,7 +41,7 @@ class Readable(Protocol):
         """Wait until a load of a model ends; return at once if it has no load."""
 
 
-class SeenRegistry:
+class FilteredRegistry:
     """A registry limited to the models that are visible to a caller.
 
     All answers about other models, suggestions included, are the same as for a model that does not
@@ -53,8 +53,8 @@ class SeenRegistry:
     def __init__(self, registry: Readable, models: frozenset[str]) -> None:
         self._registry = registry
         self._models = models
-        self._whole: Catalog | None = None  # the catalog that `_seen` was made from
-        self._seen: Catalog = {}
+        self._whole: Catalog | None = None  # the catalog that `_visible` was made from
+        self._visible: Catalog = {}
 
     @property
     def catalog(self) -> Catalog:
@@ -62,8 +62,8 @@ class SeenRegistry:
         whole = self._registry.catalog
         if whole is not self._whole:
             self._whole = whole
-            self._seen = {name: one for name, one in whole.items() if name in self._models}
-        return self._seen
+            self._visible = {name: one for name, one in whole.items() if name in self._models}
+        return self._visible
 
     @property
     def settled(self) -> bool:

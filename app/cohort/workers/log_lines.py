@@ -14,7 +14,7 @@ STDERR = 2
 LineLevel = Literal["info", "warning", "error", "critical"]
 
 
-def say_line(log_format: str, level: LineLevel, event: str, **facts: object) -> None:
+def write_line(log_format: str, level: LineLevel, event: str, **facts: object) -> None:
     """Write a line to standard error; it is lost if the pipe is full.
 
     log_format: "json" or text.

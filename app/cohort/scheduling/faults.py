@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-TROUBLES = ("device_lost", "run_stuck", "thread_missing", "loop_lagging")
+FAULTS = ("device_lost", "run_stuck", "thread_missing", "loop_lagging")
 """The kinds of faults."""
 
 
-class Trouble(NamedTuple):
+class Fault(NamedTuple):
     """A fault of a process, as opposed to a file or a request.
 
-    kind: One of `TROUBLES`.
+    kind: One of `FAULTS`.
     text: The problem, without names of models.
     where: The model concerned, for callers that may see it; default "": no model.
     lasting: True if only a restart fixes it; default False.

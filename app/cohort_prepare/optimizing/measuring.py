@@ -37,7 +37,7 @@ INFLUENCE_ROWS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
+class MeasuredChange:
     """Comparison of two models.
 
     problem: Reason why the second cannot replace the first; default "": it can.
@@ -54,7 +54,7 @@ class Weighed:
     unbatchable: str = ""
 
 
-def weigh(
+def measure_change(
     before: Path,
     after: Path,
     *,
@@ -62,7 +62,7 @@ def weigh(
     sizes: Sequence[int],
     budget: float,
     cases: Path | None = None,
-) -> Weighed:
+) -> MeasuredChange:
     """Compare two models' outputs, then their times.
 
     cases: A .npz with inputs; default None: generated.
@@ -73,14 +73,14 @@ def weigh(
     try:
         other = open_session(after)
     except LoadFailed as error:
-        return Weighed(f"ONNX Runtime cannot open the result: {error}")
+        return MeasuredChange(f"ONNX Runtime cannot open the result: {error}")
     inputs = _Inputs(one, cases, read_hints(before))
     problem, difference = _verify(one, other, inputs, allowed)
     if problem:
-        return Weighed(problem, difference)
+        return MeasuredChange(problem, difference)
     one.close()
     other.close()
-    return Weighed(
+    return MeasuredChange(
         "",
         difference,
         _time_runs(before, after, [inputs.feeds(rows) for rows in inputs.sizes(sizes)], budget),
@@ -90,7 +90,7 @@ def weigh(
 
 
 def check_runs(path: Path, cases: Path | None = None) -> None:
-    """Raise Rejected unless the model runs and repeats its outputs; Misused as `weigh`.
+    """Raise Rejected unless the model runs and repeats its outputs; Misused as `measure_change`.
 
     cases: A .npz with inputs; default None: generated.
     """

@@ -3,7 +3,7 @@
 One such key ends a listing with an error that names the key; the files listed before it are lost.
 So the listing is requested again in smaller parts. The first part omits the keys that sort before
 any model's name. If that fails, each model is listed, and then each version. Only the parts that
-still fail are left aside.
+still fail are left out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ VERSION_DEPTH = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RawListing:
     """The result of a listing.
 
     files: All files except those in folders left aside.
@@ -36,7 +36,7 @@ class Look:
     aside: Set[str] = frozenset()
 
 
-def look(store: RemoteStore, folder: str = "", *, known: Collection[str] = ()) -> Look:
+def list_files(store: RemoteStore, folder: str = "", *, known: Collection[str] = ()) -> RawListing:
     """List a repository, or a model's folder in it; leave only folders with rejected keys aside.
 
     known: Models to list by name if the names of models cannot be listed; default none.
@@ -47,7 +47,7 @@ def look(store: RemoteStore, folder: str = "", *, known: Collection[str] = ()) -
     walk.visit(folder)
     if folder in walk.aside:
         raise KeyRefused(walk.refused[folder])
-    return Look(walk.files, walk.refused, walk.aside)
+    return RawListing(walk.files, walk.refused, walk.aside)
 
 
 class _Walk:

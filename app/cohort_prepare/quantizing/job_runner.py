@@ -17,17 +17,17 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
+class JobRunner:
     """Runs jobs.
 
     folder: Folder for files.
     seconds: Time limit of a job.
-    told: Called with progress messages.
+    on_progress: Called with progress messages.
     """
 
     folder: Path
     seconds: float
-    told: Callable[[str], None]
+    on_progress: Callable[[str], None]
 
     def ask(self, answers: type[T], job: str, doing: str, **arguments: object) -> T:
         """Run a job of `quantizing.work`; return its result.
@@ -37,7 +37,7 @@ class Workshop:
 
         Raises Misused, Rejected if a tool or model fails, and OSError if the system does.
         """
-        self.told(doing)
+        self.on_progress(doing)
         try:
             answer = do_work(
                 f"cohort_prepare.quantizing.work:{job}",
@@ -46,7 +46,7 @@ class Workshop:
                 cwd=self.folder,  # tools leave temporary files here
                 seconds=self.seconds,
                 doing=doing,
-                told=lambda text: self.told(f"{doing}: {text}"),
+                on_progress=lambda text: self.on_progress(f"{doing}: {text}"),
             )
         except JobTimedOut as error:
             raise Rejected(

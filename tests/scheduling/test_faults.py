@@ -1,4 +1,4 @@
-"""What is found wrong with devices, their runs and their threads."""
+"""Faults of devices, their runs and their threads."""
 
 from __future__ import annotations
 
@@ -42,39 +42,39 @@ def row() -> Arrays:
 
 
 async def test_a_run_that_nobody_waits_for_and_that_goes_on_is_stuck(scheduler: Scheduler) -> None:
-    """With its model; once it has ended nothing is wrong any more."""
+    """The fault names its model; once the run has ended there is no fault."""
     with ControlledRun() as run:
         batcher = make(scheduler, run)
         ticket = batcher.submit(row(), RecordedReply())
         await run.started(1)
-        assert scheduler.troubles(NOT_AT_ALL) == []  # somebody waits for it
+        assert scheduler.faults(NOT_AT_ALL) == []  # a caller waits for it
         ticket.cancel()
-        assert scheduler.troubles(FOR_EVER) == []  # it has time to stop
-        (trouble,) = scheduler.troubles(NOT_AT_ALL)
-        assert trouble.kind == "run_stuck"
-        assert not trouble.lasting
-        assert "model m" in str(trouble)
-        assert "model m" not in trouble.text
+        assert scheduler.faults(FOR_EVER) == []  # it has time to stop
+        (fault,) = scheduler.faults(NOT_AT_ALL)
+        assert fault.kind == "run_stuck"
+        assert not fault.lasting
+        assert "model m" in str(fault)
+        assert "model m" not in fault.text
         run.release()
         await until(lambda: batcher.idle)
-        assert scheduler.troubles(NOT_AT_ALL) == []
+        assert scheduler.faults(NOT_AT_ALL) == []
 
 
 async def test_a_device_whose_every_slot_is_stuck_needs_a_restart(scheduler: Scheduler) -> None:
-    """One stuck run is its model's fault; with all slots taken nothing runs there any more."""
+    """One stuck run is its model's fault; if all slots are stuck, nothing else runs there."""
     with ControlledRun() as run:
         batcher = make(scheduler, run)
         tickets = [batcher.submit(row(), RecordedReply()) for _ in range(2)]
         await run.started(2)
         for ticket in tickets:
             ticket.cancel()
-        assert [one.lasting for one in scheduler.troubles(NOT_AT_ALL)] == [True, True]
+        assert [one.lasting for one in scheduler.faults(NOT_AT_ALL)] == [True, True]
         run.release(2)
         await until(lambda: batcher.idle)
 
 
 async def test_a_lost_device_stays_so_until_a_run_succeeds(scheduler: Scheduler) -> None:
-    """With what its driver said; only a restart mends it, as far as anybody knows."""
+    """The fault has the driver's message; only a restart is known to fix it."""
     fails = True
 
     def run(inputs: Arrays, control: object) -> Outputs:
@@ -87,32 +87,32 @@ async def test_a_lost_device_stays_so_until_a_run_succeeds(scheduler: Scheduler)
     batcher.submit(row(), answer)
     _, error = await answer.once()
     assert isinstance(error, InferenceFailed)
-    (trouble,) = scheduler.troubles(FOR_EVER)
-    assert (trouble.kind, trouble.lasting) == ("device_lost", True)
-    assert trouble.text == "cpu failed: an illegal access"
+    (fault,) = scheduler.faults(FOR_EVER)
+    assert (fault.kind, fault.lasting) == ("device_lost", True)
+    assert fault.text == "cpu failed: an illegal access"
     fails = False
     answer = RecordedReply()
     batcher.submit(row(), answer)
     await answer.outputs()
-    assert scheduler.troubles(FOR_EVER) == []
+    assert scheduler.faults(FOR_EVER) == []
 
 
 async def test_a_thread_that_the_system_refuses_is_asked_for_again(scheduler: Scheduler) -> None:
-    """Meanwhile the request waits, and the process says why."""
+    """The request waits until then, and the process gives the reason."""
     refused = RuntimeError("can't start new thread")
     answer = RecordedReply()
     with mock.patch.object(threading.Thread, "start", side_effect=refused):
         batcher = make(scheduler, double)
         batcher.submit(row(), answer)
         await until(lambda: batcher.running)
-        (trouble,) = scheduler.troubles(FOR_EVER)
-        assert trouble.kind == "thread_missing"
-    assert scheduler.troubles(FOR_EVER) == []
+        (fault,) = scheduler.faults(FOR_EVER)
+        assert fault.kind == "thread_missing"
+    assert scheduler.faults(FOR_EVER) == []
     await answer.outputs()
 
 
 async def test_a_thread_outlives_whatever_a_run_raises(scheduler: Scheduler) -> None:
-    """Also what is no Exception: the request fails, and the next one is answered."""
+    """This includes a BaseException: the request fails, and the next one is answered."""
 
     def run(inputs: Arrays, control: object) -> Outputs:
         raise SystemExit(1)
