@@ -14,7 +14,7 @@ from ray import serve
 from starlette.types import Message, Scope
 
 from cohort.connections.address_counts import Addresses
-from cohort.errors import CohortError, NotLoaded
+from cohort.errors import CohortError, NotLoaded, NotReady
 from cohort.process.application import make_application
 from cohort.process.rpc import make_rpc
 from cohort.process.service import Service
@@ -29,6 +29,9 @@ LOCAL, MAX_CONNECTIONS = "127.0.0.1", 64
 
 LOAD_SECONDS = 300.0
 """Limit of the wait for the first models, after which the replica's constructor fails."""
+
+PLACE_SECONDS, POLL_SECONDS = 10.0, 0.1
+"""Limit of the wait for a place among the loaded models, and the interval of its tries."""
 
 SCALING_SECONDS = 0.5
 """Shortest interval over which the statistics for autoscaling are measured."""
@@ -76,15 +79,24 @@ class Replica:
         self._metrics.begin()
 
     async def load(self, model: str) -> str:
-        """Wait until a model is loaded that is loaded on demand; return its name."""
+        """Wait until a model is loaded that is loaded on demand; return its name.
+
+        Raises NotReady if the other models are in use for PLACE_SECONDS.
+        """
         plane = self.service.core.data_plane
         pick = partial(plane.pick, model)
-        try:
-            lease = pick()
-        except NotLoaded as error:
-            lease, _ = await plane.pick_loaded(error, pick, None)
-        lease.close()
-        return model
+        end = monotonic() + PLACE_SECONDS
+        while True:
+            try:
+                pick().close()
+            except NotLoaded as error:
+                (await plane.pick_loaded(error, pick, None))[0].close()
+            except NotReady:
+                if monotonic() > end:
+                    raise
+                await asyncio.sleep(POLL_SECONDS)
+                continue
+            return model
 
     async def held(self, model: str) -> str:
         """Load the model of a request, as `load`; a multiplexed replica overrides it."""

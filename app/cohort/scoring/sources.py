@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol, TextIO
 
-from cohort.codec.csv_table import LONGEST_LINE
+from cohort.codec.csv_table import MAX_LINE_CHARACTERS
 from cohort.codec.tables import Place
 from cohort.errors import CohortError
 from cohort.scoring.rows import (
@@ -87,8 +87,8 @@ class CsvSource:
         self.total = path.stat().st_size
         with path.open("rb") as file:
             self._begin = _bom(file)
-            header = file.readline(LONGEST_LINE)
-            while header.count(b'"') % 2 and (more := file.readline(LONGEST_LINE)):
+            header = file.readline(MAX_LINE_CHARACTERS)
+            while header.count(b'"') % 2 and (more := file.readline(MAX_LINE_CHARACTERS)):
                 header += more
             self._begin_of_rows = file.tell()
         try:
@@ -302,7 +302,7 @@ def _text_slices(file: BinaryIO, size: int, *, quotes: bool) -> Iterator[Slice]:
 
 def _lines_until(text: TextIO, left: int) -> Iterator[str]:
     """Yield the lines of the next `left` bytes of UTF-8."""
-    while left > 0 and (line := text.readline(LONGEST_LINE)):
+    while left > 0 and (line := text.readline(MAX_LINE_CHARACTERS)):
         left -= len(line) if line.isascii() else len(line.encode())
         yield line
 
