@@ -100,7 +100,7 @@ def scaling(arguments: Mapping[str, Any], *unused: object) -> dict[str, Any]:
 
 
 def models_in_places(arguments: Mapping[str, Any], *unused: object) -> dict[str, Any]:
-    """One model at a time in a replica, and another model in replicas of its own."""
+    """One model at a time in a replica, and another model in separate replicas."""
     run({**arguments, "models_per_replica": 1, "dedicated": {"digits": {"replicas": 1}}})
     until(lambda: running("Model-digits") == 1)
     got: Counter[str] = Counter()

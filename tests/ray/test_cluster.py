@@ -77,5 +77,5 @@ def test_replicas_follow_the_queue_and_lose_nothing(day: dict[str, Any]) -> None
 
 
 def test_models_are_found_where_they_are(day: dict[str, Any]) -> None:
-    """Of replicas that hold one model at a time, and of a deployment for one model."""
+    """Replicas hold one model at a time; one model has a separate deployment."""
     assert day["models in places"] == {"right": 15}

@@ -18,7 +18,7 @@ MODELS = "Models"
 """The deployment of all models; that of a dedicated one is `Model-NAME`."""
 
 MAX_ONGOING = 256
-"""Requests that a replica has at a time: it batches them by itself."""
+"""Requests that a replica has at a time: it batches them itself."""
 
 HEALTH_SECONDS = 5.0
 
@@ -26,7 +26,7 @@ LOOK_BACK_SECONDS = 5.0
 """Interval whose mean queue time decides on the number of replicas."""
 
 GRPC_PORT = 8001
-"""Not listened on: it tells the service to have room for gRPC connections."""
+"""Not listened on: a service with a port reserves connections for gRPC."""
 
 INGRESS_CPUS = 0.0
 """An ingress only passes requests on."""

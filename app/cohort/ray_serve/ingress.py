@@ -18,7 +18,7 @@ from cohort.ray_serve.grpc_methods import UNARY, Raw, model_in
 from cohort.ray_serve.wire import HttpRequest, HttpResponse, RpcRequest, RpcResponse, model_of
 from cohort.rpc.errors import details_of, grpc_status
 
-FIRST_WAIT, LONGEST_WAIT = 0.05, 2.0
+FIRST_WAIT, MAX_WAIT = 0.05, 2.0
 """Seconds before a request is repeated, doubled each time."""
 
 NOT_PASSED = frozenset(
@@ -127,7 +127,7 @@ class Ingress:
                 if not left:
                     raise NotReady("the replica stopped", retry_after=1) from error
             await asyncio.sleep(wait)
-            wait = min(2 * wait, LONGEST_WAIT)
+            wait = min(2 * wait, MAX_WAIT)
         raise AssertionError("unreachable")
 
 
