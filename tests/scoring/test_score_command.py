@@ -114,6 +114,8 @@ def test_parquet_and_json_lines_keep_their_types(models: Path) -> None:
     text = "".join(json.dumps(line) + "\n" for line in lines)
     Path("rows.jsonl").write_text(text + "{\n" + json.dumps({"a": 1}) + "\n")
     assert score("rows.jsonl", "one", "scored.jsonl", "--columns", "row").exit_code == 1
+    assert score("rows.jsonl", "one", "mixed.parquet", "--columns", "row").exit_code == 1
+    assert pyarrow.parquet.read_table("mixed.parquet")["a"].to_pylist()[-2:] == [None, 1.0]
     *good, broken, short = map(json.loads, Path("scored.jsonl").read_text().splitlines())
     assert [{key: line[key] for key in ("a", "extra", "row")} for line in good] == lines
     np.testing.assert_allclose(

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 ERROR = "error"
 """The column of errors, the last one."""
 
+PART_GROUP_ROWS = 16_384
+"""Rows of a row group in a part."""
+
 GROUP_ROWS = 65_536
 """Rows of a row group in the whole file."""
 
@@ -112,17 +115,28 @@ class ParquetFormat:
     @contextmanager
     def part(self, path: Path) -> Iterator[Write]:
         """Open a part to write."""
+        from pyarrow import parquet  # noqa: PLC0415
+
         writers: list[pyarrow.parquet.ParquetWriter] = []
+        waiting: list[pyarrow.RecordBatch] = []  # each table that is written is a row group
+
+        def flush() -> None:
+            if waiting:
+                table = _one_table(waiting)
+                if not writers:
+                    writers.append(parquet.ParquetWriter(path, table.schema))
+                writers[0].write_table(table)
+                waiting.clear()
 
         def write(rows: Rows, scored: Scored) -> None:
-            from pyarrow import parquet  # noqa: PLC0415 - an extra
-
-            batch = self._batch(rows, scored)
-            if not writers:
-                writers.append(parquet.ParquetWriter(path, batch.schema))
-            writers[0].write_batch(batch)
+            waiting.append(self._batch(rows, scored))
+            # Columns of other files get their types from all values of a slice.
+            typed = isinstance(self._source, ParquetSource)
+            if typed and sum(map(len, waiting)) >= PART_GROUP_ROWS:
+                flush()
 
         yield write
+        flush()
         for writer in writers:
             writer.close()
 
@@ -169,13 +183,8 @@ class ParquetFormat:
         schemas = [parquet.read_schema(part) for part in parts]
         if not schemas:
             return pyarrow.schema([(name, pyarrow.string()) for name in self._source.names])
-        try:
+        with _of_one_kind():
             return pyarrow.unify_schemas(schemas, promote_options="permissive")
-        except pyarrow.ArrowException as error:
-            raise FileUnreadable(
-                f"a column has values of several kinds, which Parquet cannot hold: {error}. "
-                "Use a name that ends in .jsonl after --out"
-            ) from None
 
 
 def format_of(kind: str, source: Source, outputs: Sequence[TensorSpec]) -> Format:
@@ -242,6 +251,28 @@ def _is_plain(array: Array) -> bool:
 def _listed(value: Any) -> Any:
     """Return the value of a row as Python's numbers and lists."""
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+def _one_table(batches: Sequence[pyarrow.RecordBatch]) -> pyarrow.Table:
+    import pyarrow  # noqa: PLC0415 - an extra
+
+    tables = [pyarrow.Table.from_batches([one]) for one in batches]
+    with _of_one_kind():
+        return pyarrow.concat_tables(tables, promote_options="permissive").combine_chunks()
+
+
+@contextmanager
+def _of_one_kind() -> Iterator[None]:
+    """Raise FileUnreadable for values of one column that have no common type."""
+    from pyarrow import ArrowException  # noqa: PLC0415 - an extra
+
+    try:
+        yield
+    except ArrowException as error:
+        raise FileUnreadable(
+            f"a column has values of several kinds, which Parquet cannot hold: {error}. "
+            "Use a name that ends in .jsonl after --out"
+        ) from None
 
 
 def _arrow_array(scored: Scored, array: Array, kind: pyarrow.DataType) -> pyarrow.Array:
