@@ -75,7 +75,8 @@ NAVIGATION = {
         *("guide/recipes", "guide/in-graph"),
     ],
     "Operations": [
-        *("operations/deploy", "operations/plain-machines", "operations/load-balancer"),
+        *("operations/deploy", "operations/kubernetes", "operations/plain-machines"),
+        "operations/load-balancer",
         *("operations/scale", "operations/ray", "operations/capacity", "operations/upgrade"),
         *("operations/security", "operations/keys", "operations/tls"),
         *("operations/limits", "operations/model-safety"),
