@@ -59,7 +59,7 @@ def test_a_plain_value_has_no_file_and_no_type() -> None:
 @pytest.mark.parametrize(
     ("body", "content_type", "says"),
     [
-        (b"", "multipart/form-data", "names no boundary"),
+        (b"", "multipart/form-data", "has no boundary"),
         (b"", "multipart/form-data; boundary=" + "b" * 600, "more than 512 characters"),
         (b"", "multipart/form-data; boundary=" + "b" * 300, "is not multipart"),
         (b"--b\r\n" + b"a: b\r\n" * (MAX_HEADERS + 1), TYPE, "header count"),
