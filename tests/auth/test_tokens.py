@@ -434,6 +434,6 @@ def test_wrong_signatures_are_verified_at_a_bounded_rate() -> None:
 
 
 def test_until_there_are_keys_a_token_is_told_to_wait() -> None:
-    """It may well be good."""
+    """A token gets an error that asks to retry until the issuer's keys can be read."""
     with pytest.raises(NotReady):
         read(GOOD, Issuer(ISSUER, AUDIENCE))

@@ -170,7 +170,7 @@ def test_more_objects_than_a_response_has() -> None:
 
 
 def test_writing_ends_where_nobody_waits() -> None:
-    """It looks at each picture."""
+    """Writing stops if its check raises, such as after the deadline."""
     specs = [replace(TensorSpec("boxes", "FP32", None), detections=PLAIN)]
     specs += [TensorSpec("scores", "FP32", None), TensorSpec("classes", "INT64", None)]
     (one,) = detectors_of(specs)

@@ -245,7 +245,7 @@ def test_a_saved_array_is_an_input(client: httpx.Client, array: NDArray[Any]) ->
 
 
 def test_a_large_array_is_read_beside_the_loop(client: httpx.Client) -> None:
-    """It has the same numbers."""
+    """A large array is read on a thread, with the same numbers."""
     large = np.asfortranarray(np.arange(160_000, dtype=">f4").reshape(-1, 4))
     answer = send(client, "same", npy(large), NPY, accept=NPY)
     assert np.array_equal(np.load(io.BytesIO(answer.content)), large)

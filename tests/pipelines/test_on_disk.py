@@ -125,7 +125,7 @@ def test_what_a_transform_takes_is_not_told(models: Path) -> None:
     ],
 )
 def test_what_may_not_be_meant_is_noted(models: Path, text: str, said: str) -> None:
-    """It loads all the same."""
+    """A pipeline with a likely mistake loads, and reports a note."""
     (note,) = check(models, text)
     assert note.startswith(said)
 

@@ -156,7 +156,7 @@ async def test_what_a_cancelled_load_opened_is_closed(
 
 
 async def test_a_load_that_waits_for_its_place_is_cancelled_at_once() -> None:
-    """It leaves no place behind."""
+    """A load that waits for its place can be cancelled at once, and frees its place."""
     threads = LoadThreads()
     held = [Puppet() for _ in range(PLACES)]
     tasks = [puppet.load(threads, number) for number, puppet in enumerate(held)]

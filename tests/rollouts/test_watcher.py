@@ -228,7 +228,7 @@ async def test_two_replicas_that_decide_at_once_agree(replica: Replica, tmp_path
 
 
 async def test_a_version_that_leaves_by_an_edit_comes_back_anew(replica: Replica) -> None:
-    """Its record goes with it."""
+    """A version removed by an edit loses its record, so it returns without a rollback."""
     replica.write(TWO)
     await replica.watcher.check_file()
     replica.rollouts.roll_back("m", "b")
