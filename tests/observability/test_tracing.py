@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 from unittest import mock
 
 import pytest
@@ -103,7 +103,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_the_exporter_for_grpc_spans_go_over_http(monkeypatch: pytest.MonkeyPatch) -> None:
     """Images have only one exporter, so it is the default there; the other must be installed."""
-    everything = opening.entry_points
+    everything = entry_points
 
     def without_grpc(group: str) -> list[EntryPoint]:
         return [one for one in everything(group=group) if "grpc" not in one.name]
