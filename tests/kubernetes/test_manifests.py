@@ -261,3 +261,19 @@ def test_what_refers_to_pods_finds_them(name: str) -> None:
     policy = objects["NetworkPolicy", "cohort"]["spec"]
     assert policy["podSelector"]["matchLabels"] == labels
     assert {one["port"] for rule in policy["ingress"] for one in rule["ports"]} == ports
+
+
+def test_what_keda_asks_for_is_scraped() -> None:
+    """The overlay with KEDA has pods that Prometheus may reach, or it never has numbers."""
+    objects = overlay("gpu")
+    trigger = objects["ScaledObject", "cohort"]["spec"]["triggers"][0]["metadata"]
+    assert trigger["ignoreNullValues"] == "false"
+    assert ("PodMonitor", "cohort") in objects
+    namespaces = [
+        source["namespaceSelector"]["matchLabels"]
+        for rule in objects["NetworkPolicy", "cohort"]["spec"]["ingress"]
+        for source in rule["from"]
+        if "namespaceSelector" in source
+    ]
+    namespace = trigger["serverAddress"].split(".")[1].split(":")[0]
+    assert {"kubernetes.io/metadata.name": namespace} in namespaces
