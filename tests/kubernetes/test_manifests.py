@@ -277,3 +277,12 @@ def test_what_keda_asks_for_is_scraped() -> None:
     ]
     namespace = trigger["serverAddress"].split(".")[1].split(":")[0]
     assert {"kubernetes.io/metadata.name": namespace} in namespaces
+
+
+def test_only_predictions_are_sent_again() -> None:
+    """Admin routes and sequences change something; a sequence stays at its replica."""
+    rules = overlay("monitoring")["HTTPRoute", "cohort"]["spec"]["rules"]
+    assert [one["name"] for one in rules if "retry" in one] == ["predictions"]
+    assert [one["name"] for one in rules if "sessionPersistence" in one] == ["sequences"]
+    (match,) = next(one for one in rules if one["name"] == "sequences")["matches"]
+    assert match["headers"][0]["name"] == "X-Sequence-Id"
