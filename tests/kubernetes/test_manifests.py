@@ -139,22 +139,6 @@ def test_helm_lints_the_chart() -> None:
         assert "[WARNING]" not in printed
 
 
-@pytest.mark.parametrize(
-    ("setting", "says"),
-    [
-        ("autoscaling.kind=vpa", r"'/autoscaling/kind': value must be one of '', 'hpa', 'keda'"),
-        ("models.source=disk", r"'/models/source': value must be one of 'copy', 'volume'"),
-        ("models.sorce=claim", r"'/models': additional properties 'sorce' not allowed"),
-        ("settings.ACCESS_LOG=true", "'ACCESS_LOG' does not match pattern"),
-        ("stop.drain=60", "or pods are killed while they answer"),
-    ],
-)
-def test_a_wrong_value_is_explained(setting: str, says: str) -> None:
-    """The chart refuses it, and names the values that it accepts."""
-    with pytest.raises(AssertionError, match=says):
-        templated("--set", setting)
-
-
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_the_pod_has_time_to_end(name: str) -> None:
     """The grace outlasts preStop, notice, drain and the 8 s after which a parent kills."""
