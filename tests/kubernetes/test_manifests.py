@@ -77,6 +77,15 @@ def test_each_component_is_a_choice_of_the_chart(name: str, tmp_path: Path) -> N
     assert templated(*CHOICES[name]) == with_components([name], tmp_path)
 
 
+@pytest.mark.parametrize("models", ["models-claim", "models-image", "models-remote"])
+@pytest.mark.parametrize("order", [1, -1])
+def test_components_may_be_combined(models: str, order: int, tmp_path: Path) -> None:
+    """In any order, the objects are those of the chart with the values of all."""
+    names = ["keys", "state-claim", models, "hpa", "gateway", "monitoring"][::order]
+    options = [option for name in names for option in CHOICES[name]]
+    assert templated(*options) == with_components(names, tmp_path)
+
+
 def test_there_is_a_choice_for_each_component() -> None:
     """The list above is complete."""
     assert {one.name for one in (CHART.parent / "components").iterdir()} == set(CHOICES)
