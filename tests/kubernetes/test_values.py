@@ -103,11 +103,12 @@ def test_a_second_release_has_its_own_pods_and_no_second_rules() -> None:
 
 def test_what_a_cluster_asks_for_is_added(tmp_path: Path) -> None:
     """Labels for the operator, a Gateway's namespace, a registry's Secret, a cloud's role."""
+    role = {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/a"}
     values = {
         "monitoring": {"enabled": True, "labels": {"release": "prometheus"}},
         "gateway": {"enabled": True, "namespace": "infra"},
         "imagePullSecrets": [{"name": "registry"}],
-        "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/a"}},
+        "serviceAccount": {"annotations": role},
     }
     file = tmp_path / "values.yaml"
     file.write_text(json.dumps(values))
@@ -118,5 +119,4 @@ def test_what_a_cluster_asks_for_is_added(tmp_path: Path) -> None:
         parents = objects[kind, "cohort"]["spec"]["parentRefs"]
         assert parents == [{"name": "cohort-gateway", "namespace": "infra"}]
     assert pod_spec(objects)["imagePullSecrets"] == [{"name": "registry"}]
-    account = objects["ServiceAccount", "cohort"]["metadata"]["annotations"]
-    assert account == values["serviceAccount"]["annotations"]
+    assert objects["ServiceAccount", "cohort"]["metadata"]["annotations"] == role
