@@ -10,7 +10,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve install uninstall wheel quick test rerun test-full durations coverage lint types lock conformance prove rounding published fuzz-models mutants simulate soak chaos converters incidents first-hour first-hour-table recorded fuzz page-runtime docs site bench reference pictures rollout-table packages up down roll sbom containers kubernetes
+.PHONY: help serve install uninstall wheel quick test rerun test-full durations coverage lint types lock conformance prove rounding published fuzz-models mutants simulate soak chaos converters incidents first-hour first-hour-table recorded ray fuzz page-runtime docs site bench reference pictures rollout-table packages up down roll sbom containers kubernetes
 
 RUNTIME ?= gpu
 PYTHON ?= python3
@@ -72,7 +72,7 @@ ENDED = { [ $$? = 1 ] || rm -f $(1); failed=1; }
 quick: $(VENV)/dev.stamp  ## Check the files that changed, and run the tests that their change needs (ARGS="--base main", ARGS="--package batching")
 	@$(AS_PIP) $(VENV)/bin/python -m tools.quick $(ARGS)
 
-test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp .npm/npm.stamp .npm-kubernetes/npm.stamp app/cohort/http/playground/page/runtime/package.json packages  ## Run every test
+test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp .venv-platforms/platforms.stamp .npm/npm.stamp .npm-kubernetes/npm.stamp app/cohort/http/playground/page/runtime/package.json packages  ## Run every test
 	@echo "cohort: the tests that need OpenVINO, in .venv-openvino; then all others, in $(VENV)"
 	@rm -f $(RECORDS); failed=0; \
 	.venv-openvino/bin/python -m pytest -q $(RECORD) $(word 1,$(RECORDS)) $(OPENVINO_TESTS) || $(call ENDED,$(word 1,$(RECORDS))); \
@@ -82,7 +82,7 @@ test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp .np
 rerun: $(VENV)/dev.stamp  ## Run the failed tests of `make test` once more, alone, as CI does (STATUS=its exit status)
 	@$(AS_PIP) $(VENV)/bin/python -m tools.rerun $(or $(STATUS),1) $(RECORDS)
 
-durations: $(VENV)/dev.stamp .venv-clients/clients.stamp .npm/npm.stamp .npm-kubernetes/npm.stamp app/cohort/http/playground/page/runtime/package.json packages  ## Run the tests, and say which took how much CPU and waited how long
+durations: $(VENV)/dev.stamp .venv-clients/clients.stamp .venv-platforms/platforms.stamp .npm/npm.stamp .npm-kubernetes/npm.stamp app/cohort/http/playground/page/runtime/package.json packages  ## Run the tests, and say which took how much CPU and waited how long
 	@rm -rf build/durations
 	@$(AS_PIP) $(VENV)/bin/python -m tools.durations build/durations \
 		$(PYTEST_ALL) -p tools.durations.recording --durations-in build/durations
@@ -143,6 +143,11 @@ first-hour-table: $(VENV)/dev.stamp .venv-cpu/serve.stamp  ## Count lines, secon
 
 recorded: $(VENV)/dev.stamp packages  ## Fire alerts on purpose, and write what the series did as promtool's cases
 	@INCIDENTS=all INCIDENTS_RECORD=1 $(VENV)/bin/python -m pytest -q tests/incidents/test_alerts*.py
+
+ray: export HANG_SECONDS = 7200
+ray: .venv-ray/ray.stamp  ## Serve and score on Ray: two nodes in a network namespace (root), kills under load (ARGS="-k killed")
+	@deploy/packages.sh ip:iproute2
+	@.venv-ray/bin/python -m pytest -q -p no:cacheprovider tests/ray $(ARGS)
 
 fuzz: $(VENV)/dev.stamp  ## Send mutated bytes to all that reads a caller's (ARGS="--seconds 600", ARGS="--replay FILE")
 	@$(VENV)/bin/python -m tools.fuzz $(ARGS)
@@ -234,16 +239,17 @@ COMPILE = $(UV) pip compile pyproject.toml --quiet --universal --generate-hashes
 	--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
 
 lock: | $(UV)  ## Write requirements/*.txt again after a change of pyproject.toml (UPGRADE=1: newer versions)
-	@echo "cohort: locking setup, clients, kubernetes, release, docs, dev, prepare, gpu, cuda, cpu and openvino into requirements/"
-	@for group in setup clients kubernetes release docs; do \
+	@echo "cohort: locking setup, clients, kubernetes, platforms, release, docs, dev, ray, prepare, gpu, cuda, cpu and openvino into requirements/"
+	@for group in setup clients kubernetes platforms release docs; do \
 		$(UV) pip compile --group $$group --quiet --universal --generate-hashes --no-emit-index-url \
 			--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) \
 			-o requirements/$$group.txt || exit 1; \
 	done
 	@$(COMPILE) --group dev -o requirements/dev.txt
+	@$(COMPILE) --extra cpu --extra remote --extra ray --group ray-tests -c requirements/dev.txt -o requirements/ray.txt
 	@$(COMPILE) --extra prepare --extra bench -c requirements/dev.txt -o requirements/prepare.txt
 	@for runtime in gpu cuda cpu openvino; do \
-		$(COMPILE) --extra $$runtime --extra remote -c requirements/dev.txt -o requirements/$$runtime.txt || exit 1; \
+		$(COMPILE) --extra $$runtime --extra remote --group tracing-http -c requirements/dev.txt -o requirements/$$runtime.txt || exit 1; \
 	done
 
 # --- Environments: made once, made again when what they are locked to changes.
@@ -287,6 +293,12 @@ INSTALL_APP = $(UV) pip install --quiet --no-deps --python $(@D)/bin/python \
 	@$(INSTALL) requirements/clients.txt
 	@touch $@
 
+# Azure's own reader of its files, and KServe's own storage initializer.
+.venv-platforms/platforms.stamp: requirements/platforms.txt | .venv-platforms/bin/python
+	@echo "cohort: installing what Azure and KServe run into $(@D) (about 60 MB to fetch the first time)"
+	@$(INSTALL) requirements/platforms.txt
+	@touch $@
+
 # What reads the OpenAPI document in JavaScript. Where it cannot be fetched, its tests are skipped.
 .npm/npm.stamp: tests/clients/typescript/package-lock.json .venv-clients/clients.stamp
 	@echo "cohort: installing Redocly, openapi-typescript and grpc-js into $(@D) (about 15 MB to fetch the first time)"
@@ -316,6 +328,13 @@ app/cohort/http/playground/page/runtime/package.json: deploy/playground/package-
 	@$(PYTHON) deploy/playground/fetch.py && touch $@
 
 page-runtime: app/cohort/http/playground/page/runtime/package.json  ## Fetch what runs models in the browser, for the page's "Run in browser"
+
+# Ray (about 500 MB), which `make test` does without.
+.venv-ray/ray.stamp: requirements/ray.txt pyproject.toml | .venv-ray/bin/python
+	@echo "cohort: installing Ray into $(@D) (about 250 MB to fetch the first time)"
+	@$(INSTALL) requirements/ray.txt
+	@$(INSTALL_APP)
+	@touch $@
 
 # What writes the list of components.
 .venv-release/release.stamp: requirements/release.txt | .venv-release/bin/python

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import rich_click as click
 from click.core import ParameterSource
@@ -51,6 +51,15 @@ def settings_command(*only: str) -> type[click.RichCommand]:
                 self._made = True
             return super().get_params(ctx)
 
+        def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+            given = [
+                one.replace(KSERVE_NAME, OWN_NAME, 1)
+                if one == KSERVE_NAME or one.startswith(f"{KSERVE_NAME}=")
+                else one
+                for one in args
+            ]
+            return super().parse_args(ctx, given)
+
         _made = False
 
     return SettingsCommand
@@ -77,6 +86,9 @@ def _options(*only: str) -> Iterator[click.Option]:
                 show_default=words or True,
             )
 
+
+KSERVE_NAME, OWN_NAME = "--model_name", "--model-name"
+"""The option for the model's name as KServe's runtimes spell it, and as this command does."""
 
 METAVARS: Mapping[str, str] = {
     "models": "FOLDER",
@@ -121,7 +133,6 @@ def settings_from(context: click.Context, *, quiet: bool = False) -> Settings:
     """
     from cohort.cli.runtime_check import runtime_problem
     from cohort.settings import (
-        Settings,
         SettingsInvalid,
         read_settings,
         unknown_variables,
@@ -132,12 +143,7 @@ def settings_from(context: click.Context, *, quiet: bool = False) -> Settings:
         fail(problem)
     for warning in () if quiet else unknown_variables(os.environ):
         click.echo(f"Warning: {warning}", err=True)
-    given = {
-        name: value
-        for name, value in context.params.items()
-        if name in Settings.model_fields
-        and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    }
+    given = given_settings(context)
     if folder := context.params.get("folder"):
         if "models" in given:
             raise click.UsageError("FOLDER and --models are the same setting: use one", context)
@@ -149,6 +155,18 @@ def settings_from(context: click.Context, *, quiet: bool = False) -> Settings:
             option = f"--{name.replace('_', '-')} ({variable(name)})"
             click.echo(f"Error: {option if name in given else variable(name)}: {problem}", err=True)
         sys.exit(MISUSED)
+
+
+def given_settings(context: click.Context) -> dict[str, Any]:
+    """Return the settings that the command line sets."""
+    from cohort.settings import Settings
+
+    return {
+        name: value
+        for name, value in context.params.items()
+        if name in Settings.model_fields
+        and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
 
 
 def fail(sentence: str) -> NoReturn:
@@ -178,6 +196,7 @@ def fetch_models(settings: Settings) -> list[Problem]:
         mirror_folder(settings.cache, settings.remote),
         max_bytes=available_memory() if largest is None else largest << 20,
         quiet=0,
+        model_name=settings.model_name,
     )
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"))

@@ -6,7 +6,7 @@ See decision 38.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from math import inf
 from typing import Protocol
 
@@ -58,6 +58,11 @@ class Metrics:
         except KeyError:
             return self._versions.setdefault(labels, VersionMetrics())
 
+    @property
+    def versions(self) -> Sequence[VersionMetrics]:
+        """The counts of all versions."""
+        return list(self._versions.values())
+
     def batches_of(self, model: str, version: str) -> BatchObserver:
         """Return the observer of a version's batches."""
         return self.version(model, version).observe_batch
@@ -101,7 +106,8 @@ class Metrics:
         for labels, counts in list(self._versions.items()):
             if labels not in self._texts:
                 self._texts[labels] = VersionText(labels, counts)
-            for lines, text in zip(counted, self._texts[labels].lines(), strict=True):
+            texts = self._texts[labels].lines(openmetrics=openmetrics)
+            for lines, text in zip(counted, texts, strict=True):
                 lines.append(text)
             yield
         gauges = [exposition.lines(head) for head in GAUGES]
