@@ -59,6 +59,7 @@ def test_settings_reach_the_server_as_they_are_written(tmp_path: Path) -> None:
         "COHORT_ACCESS_LOG": False,
         "COHORT_HOST": "::",
         "COHORT_WATCHDOG_SECONDS": 0,
+        "OTEL_TRACES_EXPORTER": "otlp",
     }
     file = tmp_path / "values.yaml"
     file.write_text(json.dumps({"settings": settings}))
