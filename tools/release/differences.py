@@ -35,8 +35,8 @@ class Difference(NamedTuple):
 def differences(before: Mapping[str, Items], now: Mapping[str, Items]) -> list[Difference]:
     """Return the differences between two surfaces, those that need most first.
 
-    A removed or changed name needs a major version, an added one a minor version. A required part of
-    a request that existed needs a major version, and a wider range a minor one. A text needs a
+    A removed or changed name needs a major version, an added one a minor version. A required part
+    of a request that existed needs a major version, and a wider range a minor one. A text needs a
     patch. The parts of a name that is itself added or removed are not listed.
     """
     found = [
