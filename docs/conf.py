@@ -76,6 +76,7 @@ NAVIGATION = {
     "Operations": [
         *("operations/deploy", "operations/plain-machines", "operations/load-balancer"),
         *("operations/scale", "operations/capacity", "operations/upgrade"),
+        "operations/compatibility",
         *("operations/security", "operations/keys", "operations/tls"),
         *("operations/limits", "operations/model-safety"),
         *("operations/monitoring", "operations/runbook", "operations/reliability"),
@@ -96,7 +97,7 @@ NAVIGATION = {
     "Explanation": ["explanation/*"],
     "Project": [
         *("README <../README>", "../CONTRIBUTING", "Security policy <../SECURITY>"),
-        *("contributing/architecture", "contributing/decisions/README"),
+        *("contributing/architecture", "contributing/releasing", "contributing/decisions/README"),
         *("../CHANGELOG", "../benchmarks/*", "../models/*"),
     ],
 }
