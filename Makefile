@@ -130,7 +130,7 @@ soak: $(VENV)/dev.stamp  ## Have a server serve for ten minutes, under changes a
 chaos: $(VENV)/dev.stamp packages  ## Try the faults of tests/chaos for longer than the tests do: more kills, longer stops, more clocks
 	@CHAOS=long $(VENV)/bin/python -m pytest -q tests/chaos
 
-converters: $(VENV)/dev.stamp packages  ## Convert models of every framework, each in an environment of its own (about 6 GB), and write docs/reference/converters.md
+converters: $(VENV)/dev.stamp packages  ## Convert models of every framework, each in an environment of its own (about 6 GB), and write docs/reports/conversions.md
 	@mkdir -p build && rm -f build/converters.jsonl
 	@$(AS_PIP) PATH="$(dir $(abspath $(UV))):$$PATH" CONVERTERS=all CONVERTERS_RECORD=$(CURDIR)/build/converters.jsonl \
 		$(VENV)/bin/python -m pytest -q tests/converters tests/cohort_prepare/test_prepared.py $(ARGS)

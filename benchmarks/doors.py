@@ -282,8 +282,9 @@ def summed_up(found: Found, rounds: int, seconds: float) -> str:
     foreign = [one for figures in found.values() for one in figures.foreign] or [0.0]
     busy = sum(one > FOREIGN_CORES for one in foreign)
     return (
-        f"{rounds} rounds of {seconds:g} s at each door. In {busy} of {len(foreign)} measurements "
-        f"others used more than {FOREIGN_CORES:g} of {os.cpu_count()} cores: "
+        f"{rounds} rounds of {seconds:g} s at each door\n"
+        f"- in {busy} of {len(foreign)} measurements others used more than {FOREIGN_CORES:g} of "
+        f"{os.cpu_count()} cores: "
         f"{statistics.median(foreign):.2f} in the median, {max(foreign):.2f} at most"
     )
 
@@ -291,14 +292,13 @@ def summed_up(found: Found, rounds: int, seconds: float) -> str:
 def write(found: Found, title: str) -> None:
     """Write results/doors.md."""
     says = (
-        "Processor time of the server per request. The ratio is to small plain requests of the "
-        "same server just before: 64 kept connections, head and body in one segment. A second "
-        f"ratio is given for doors with fewer than {PACED:,} requests a second. It is to plain "
-        "requests that arrive at that pace one by one, since a shared run makes each cheaper. "
-        "This ratio is below 1 if a client sends in bursts. `fast` is the share that the fast "
-        "HTTP protocol answered. The tutorial server has a FastAPI route for whole bodies and one"
-        " for forms. The time of nginx and of the callers does not count, but they share the "
-        "machine with the server."
+        "The CPU time is the server's per request, with its ratio to small plain requests of the "
+        "same server.\nThese use 64 kept connections, with head and body in one segment.\n"
+        f"Below {PACED:,} requests a second, a second ratio is to plain requests at that pace, one "
+        "by one.\nIt is below 1 if a client's requests come in bursts, which share runs.\n"
+        "`fast` is the share that the fast HTTP protocol answered; the tutorial server answers "
+        "files by FastAPI routes.\n"
+        "The time of nginx and of the callers does not count, but they share the machine."
     )
     report.write_page(
         RESULT, "Cost of a request by the door it comes in", says,

@@ -84,8 +84,8 @@ def main(
         work, sent, callers, rounds=rounds, seconds=seconds, only=only, keep_all=keep_all
     )
     says = (
-        f"JPEGs of {size[0]} x {size[1]}, {len(sent[0]) / 1024:.0f} KB, whose label a network of "
-        f"one dense layer gives; {labelling.VERSIONS}, with Pillow and torchvision."
+        f"JPEGs of {size[0]} x {size[1]}, {len(sent[0]) / 1024:.0f} KB, and their labels from a "
+        f"network of one dense layer.\n{labelling.VERSIONS}, with Pillow and torchvision."
     )
     table = labelling.Table("a network of one dense layer", run, lines)
     labelling.show("images", "From a JPEG to its label", says, [table], write=write)

@@ -343,8 +343,8 @@ def cells(found: Mapping[str, Figures]) -> Iterator[list[str]]:
 def write(found: Mapping[str, Figures], title: str) -> None:
     """Write results/lane.md."""
     says = (
-        "Processor time of the server per request, and its ratio to the plain kind's in the same "
-        "round. `fast` is the share that the fast HTTP protocol answered."
+        "The CPU time is the server's per request, with its ratio to the plain kind in the same "
+        "round.\n`fast` is the share that the fast HTTP protocol answered."
     )
     report.write_page(
         RESULT, "Cost of each kind of request", says, "python -m benchmarks.lane --write",

@@ -166,7 +166,7 @@ def write_page(
     about = machine.describe()
     lines = [
         f"# {title}\n",
-        f"Written by `{command}`, {time.strftime('%Y-%m-%d %H:%M %Z')}. {says}\n",
+        f"Written by `{command}`, {time.strftime('%Y-%m-%d %H:%M %Z')}.\n{says}\n",
         *(f"- {name}: {about[name]}" for name in ("machine", "python", "versions", "cohort")),
         f"- {run}\n",
         *table,

@@ -288,7 +288,7 @@ def write(found: Mapping[tuple[str, str], Figures], title: str) -> None:
     """Write results/grpc.md."""
     says = (
         "Processor time per request of all the server's processes; *its server alone* leaves out "
-        "the Python process in which Triton's wheel runs the model. The callers are on the same "
+        "the Python process in which Triton's wheel runs the model.\nThe callers are on the same "
         "machine: requests/s of the cheap calls are bounded by them as well."
     )
     report.write_page(

@@ -101,8 +101,8 @@ def main(
             )  # fmt: skip
             tables.append(labelling.Table(f"{name} network, {length}", run, lines))
     says = (
-        "Sentences of 5 to 20 words, and paragraphs of 60 to 120, one a request and all of them "
-        f"different; {labelling.VERSIONS}, with the tokenizers library."
+        "Different sentences of 5 to 20 words, and paragraphs of 60 to 120, one a request.\n"
+        f"{labelling.VERSIONS}, with the tokenizers library."
     )
     labelling.show("texts", "From a text to its label", says, tables, write=write)
 

@@ -1,8 +1,8 @@
 """The documentation site, for Sphinx: `make site` builds it into build/site.
 
-Its sources are the Markdown files of the whole repository, so that a link from one to another is
-the same on the site as in a checkout, and is checked. Nothing of the site is fetched from
-elsewhere when it is read: Furo brings its fonts and scripts, and diagrams are drawn here.
+Its sources are the Markdown files of the whole repository, so links between them are the same on
+the site as in a checkout. The build checks these links. Readers fetch nothing from other hosts:
+Furo includes its fonts and scripts, and diagrams are drawn here.
 """
 
 from pathlib import Path
@@ -51,8 +51,8 @@ html_show_copyright = False
 myst_heading_anchors = 6
 myst_fence_as_directive = ["mermaid"]
 
-# What the site has, kept apart by what a reader wants: to learn, to do, to look up, to understand.
-# A title here is short and names the topic; that of the page may promise something.
+# The pages of the site, by the reader's purpose: to learn, to do, to look up, to understand.
+# A title here is short and names the topic; the page's own title may be longer.
 NAVIGATION = {
     "Learn": ["Tutorial <tutorial/first-model>", "Examples <../examples/README>"],
     "Guides": [
@@ -97,12 +97,13 @@ NAVIGATION = {
     "Explanation": ["explanation/*"],
     "Project": [
         *("README <../README>", "../CONTRIBUTING", "Security policy <../SECURITY>"),
-        *("contributing/architecture", "contributing/releasing", "contributing/decisions/README"),
+        *("contributing/architecture", "contributing/releasing"),
+        *("contributing/prose", "contributing/decisions/README"),
         *("../CHANGELOG", "../benchmarks/*", "../models/*"),
     ],
 }
 
-# The pages that are listed below another one, not beside it.
+# Pages that are listed below another one.
 BELOW = {
     "benchmarks/RESULTS": ["results/*"],
     "docs/contributing/decisions/README": ["0*"],

@@ -60,14 +60,14 @@ def test_bytes_are_written_in_little_endian_order() -> None:
 @pytest.mark.parametrize(
     ("buffer", "datatype", "shape", "said"),
     [
-        (b"\0" * 7, "FP32", [2], "'x' of FP32 and shape [2] takes 8 bytes, got 7"),
+        (b"\0" * 7, "FP32", [2], "'x' of FP32 and shape [2] needs 8 bytes, got 7"),
         (b"", "FP32", [-1], "input 'x' must have a shape of whole numbers >= 0, got -1"),
         (b"", "FP32", [True], "a shape of whole numbers >= 0, got true"),
         (b"", "FP32", [1.0], "a shape of whole numbers >= 0, got 1.0"),
         (b"", "FP31", [1], "unknown datatype 'FP31'"),
         (b"", "INT8", [2**32, 2**32], "too many elements"),
         (b"", "INT8", [0, 2**62, 2**62], "too many elements"),
-        (b"", "INT8", [2**40], "takes 1099511627776 bytes, got 0"),
+        (b"", "INT8", [2**40], "needs 1099511627776 bytes, got 0"),
         (b"", "INT8", [1] * 65, "65 dimensions"),
         (b"\0\1\2", "BOOL", [3], "must have only bytes 0 and 1, got 2 at byte 2"),
         (b"\1\0\0", "BYTES", [1], "needs at least 4 bytes, got 3"),

@@ -98,7 +98,7 @@ def test_values_out_of_the_range_of_small_datatypes_are_refused(
 ) -> None:
     """Some of them have no infinity, NaN, zero or sign."""
     said = refusal([[1, value]], datatype)
-    assert f"takes {datatype}, got {shown(value)} at [0][1], which is out of range" in said
+    assert f"must be {datatype}, got {shown(value)} at [0][1], which is out of range" in said
 
 
 def test_a_number_out_of_the_range_of_a_double_is_refused() -> None:
@@ -210,7 +210,7 @@ def test_json_round_trips_every_array(datatype: str, data: st.DataObject) -> Non
 @pytest.mark.parametrize(
     ("data", "shape", "said"),
     [
-        ([1, 2, 3], [2, 2], "of shape [2, 2] takes 4 elements, got 3"),
+        ([1, 2, 3], [2, 2], "of shape [2, 2] needs 4 elements, got 3"),
         ([[1, 2], [3, 4]], [4, 1], "has shape [4, 1], but its data has [2, 2]"),
         ([[1, 2], [3]], [3], "ragged"),
         (5, [], "must be a list, got 5"),

@@ -98,7 +98,7 @@ def test_an_integer_version_is_kept_as_its_text() -> None:
             b'{"input": [1], "outputs": [1]}',
             "a list of output names, got 1 in it",
         ),
-        (b'{"input": [1], "outputs": []}', "'outputs' names none"),
+        (b'{"input": [1], "outputs": []}', "'outputs' is empty"),
         (b'{"input": [1], "timeout_ms": "5"}', "'timeout_ms' must be a number"),
         (b'{"input": [1], "timeout_ms": true}', "'timeout_ms' must be a number, got true"),
         (b'{"input": [1], "timeout_ms": 0}', "'timeout_ms' must be > 0"),
@@ -187,9 +187,9 @@ def test_the_single_form_needs_a_model_with_one_input() -> None:
     """The error lists several inputs; a single one gets the values."""
     request = PredictRequest.parse(b'{"input": [[1, 2]]}')
     assert list(decode_inputs(request, [TensorSpec("f", "FP32", ("N", 2))])) == ["f"]
-    with pytest.raises(InvalidInput, match="this one takes 'a', 'b'"):
+    with pytest.raises(InvalidInput, match="this one has 'a', 'b'"):
         decode_inputs(request, [TensorSpec("a", "FP32", ()), TensorSpec("b", "FP32", ())])
-    with pytest.raises(InvalidInput, match="this one takes none"):
+    with pytest.raises(InvalidInput, match="this one has none"):
         decode_inputs(request, [])
 
 

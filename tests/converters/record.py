@@ -1,4 +1,4 @@
-"""Results of `make converters` for docs/reference/converters.md: one line of JSON per model."""
+"""Results of `make converters` for docs/reports/conversions.md: one line of JSON per model."""
 
 from __future__ import annotations
 

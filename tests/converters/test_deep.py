@@ -1,7 +1,7 @@
 """PyTorch, Keras, TensorFlow, PaddlePaddle and Hugging Face, each in a separate environment.
 
 One model of each is trained on scikit-learn's digits and converted by the command. `make
-converters` puts the results into the table of docs/reference/converters.md.
+converters` puts the results into the table of docs/reports/conversions.md.
 """
 
 from __future__ import annotations

@@ -253,7 +253,7 @@ def test_regions_lie_in_the_memory(
         (SIZE, -8, "must be a whole number >= 0"),
         (-8, 0, "must be a whole number >= 0"),
         (17, 0, "which has 16 bytes"),
-        (4, 0, "takes 8 bytes"),
+        (4, 0, "needs 8 bytes"),
         (2**62, 2**62, "shared memory"),
     ],
 )

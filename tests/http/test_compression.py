@@ -76,10 +76,10 @@ async def test_a_bomb_is_too_large(limit: int, factor: int, encoding: str) -> No
     ("encoding", "body", "says"),
     [
         ("gzip", b"", "ends within"),
-        ("gzip", TEXT, "is not the gzip"),
-        ("deflate", gzip.compress(TEXT), "is not the deflate"),
+        ("gzip", TEXT, "is not gzip"),
+        ("deflate", gzip.compress(TEXT), "is not deflate"),
         ("gzip", gzip.compress(TEXT)[:-1], "ends within"),
-        ("gzip", gzip.compress(TEXT)[:-8] + bytes(8), "is not the gzip"),
+        ("gzip", gzip.compress(TEXT)[:-8] + bytes(8), "is not gzip"),
         ("gzip", gzip.compress(TEXT) + b"x", "continues after"),
         ("gzip", gzip.compress(TEXT) * 2, "continues after"),
     ],

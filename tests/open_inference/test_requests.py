@@ -141,8 +141,8 @@ def test_typed_values_become_an_array(datatype: str, values: list[Any], expected
             [b"ab", b"\xff"],
             "'x' has elements that are not UTF-8 and differ in length",
         ),
-        ("FP32", [1.0], "'x' of shape [1, 2] takes 2 elements, got 1"),
-        ("BYTES", [b"a"], "takes 2 elements, got 1"),
+        ("FP32", [1.0], "'x' of shape [1, 2] needs 2 elements, got 1"),
+        ("BYTES", [b"a"], "needs 2 elements, got 1"),
     ],
 )
 def test_typed_values_that_do_not_fit_are_told(datatype: str, values: list[Any], says: str) -> None:

@@ -259,12 +259,12 @@ def test_arrays_of_the_other_byte_order_and_layout_are_kept() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"shape": [3]}, "'x' of FP32 and shape [3] takes 12 bytes, got 8"),
+        ({"shape": [3]}, "'x' of FP32 and shape [3] needs 12 bytes, got 8"),
         ({"shape": [-2]}, "'x': shape.0"),
         ({"datatype": "FP31"}, "'x' has an unknown datatype 'FP31'"),
         ({"base64": "!"}, "'x': its base64 is broken"),
         ({"base64": "é"}, "'x': its base64 is broken"),
-        ({"base64": "AAAA"}, "takes 8 bytes, got 3"),
+        ({"base64": "AAAA"}, "needs 8 bytes, got 3"),
         ({"datatype": "BYTES", "base64": "/////w=="}, "'x' of BYTES and shape [2] needs at least"),
         ({"datatype": "BYTES", "shape": [1], "base64": "/////w=="}, "'x' ends within its element"),
         ({"datatype": "BYTES", "base64": "AQAAAP8CAAAA//4="}, "UTF-8"),
@@ -272,7 +272,7 @@ def test_arrays_of_the_other_byte_order_and_layout_are_kept() -> None:
             {"datatype": "BOOL", "base64": "AAI="},
             "inputs: 'x' of BOOL must have only bytes 0 and 1, got 2 at byte 1",
         ),
-        ({"datatype": "INT4", "shape": [4], "base64": "AQIDBA=="}, "takes 2 bytes, got 4"),
+        ({"datatype": "INT4", "shape": [4], "base64": "AQIDBA=="}, "needs 2 bytes, got 4"),
     ],
 )
 def test_tensor_that_is_broken_says_how(tmp_path: Path, change: dict[str, Any], says: str) -> None:

@@ -1,1 +1,1 @@
-"""Write the table of docs/reference/converters.md from recorded conversions: `make converters`."""
+"""Write the table of docs/reports/conversions.md from recorded conversions: `make converters`."""

@@ -1,4 +1,4 @@
-"""Write the table of docs/reference/converters.md: `python -m tools.converters RECORDED`."""
+"""Write the table of docs/reports/conversions.md: `python -m tools.converters RECORDED`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from cohort_prepare.frameworks import FRAMEWORKS
 from tools import ROOT
 
-PAGE = ROOT / "docs" / "reference" / "converters.md"
+PAGE = ROOT / "docs" / "reports" / "conversions.md"
 BEGIN, END = "<!-- table -->", "<!-- end of table -->"
 COLUMNS = (
     *("framework", "source", "what it is", "opset"),

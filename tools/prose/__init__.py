@@ -1,6 +1,5 @@
 """Checks that the project's English is plain: `make lint`.
 
 `passages` finds the text in a file, `sentences` divides it, `rules` finds what is not plain.
-`words.yaml` lists the banned phrases, `exceptions.yaml` the sentences that keep one, and
-`budget.txt` how many findings each file may still have.
+`words.yaml` lists the banned phrases, and `exceptions.yaml` the sentences that keep one.
 """

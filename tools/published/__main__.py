@@ -38,14 +38,17 @@ COLUMNS = (
     *("batched, `exact: true`", "requests a run", "other bits", "rounds"),
 )
 
-SAYS = f"""Each model got {CALLERS} requests of varied values ({FEWER} where they are large), two
-of them of several rows where it takes that. They were sent alone, then all at once, round after
-round, over /predict, V1, V2 and gRPC. Answers are compared with those of the same requests alone
-over the first API. Runs wait 20 ms for others, so that more is shared than by default. If no run
-is shared, there are {FEW_ROUNDS} rounds. In the tables, *wrong* are answers that differ by more
-than rounding explains. The others, *other bits*, are those of which any bit differs, and by how
-much at most, relative to the number. The left half is without `batching: {{exact: true}}`, the
-right one with it."""
+SAYS = (
+    f"Each model got {CALLERS} requests of varied values ({FEWER} if they are large), two of them "
+    "of several rows if it accepts that.\n"
+    "They were sent alone, then all at once, round after round, over /predict, V1, V2 and gRPC.\n"
+    "Answers are compared with those of the same requests alone over the first API.\n"
+    "Runs wait 20 ms for company, so that more is shared than by default.\n"
+    f"Without shared runs, there are {FEW_ROUNDS} rounds.\n"
+    "Answers are *wrong* if they differ by more than rounding explains.\n"
+    "The column *other bits* counts those with any other bit, with the largest difference.\n"
+    "The left half is without `batching: {exact: true}`, the right one with it."
+)
 
 Outcomes = tuple[Outcome, Outcome]
 """Without and with `exact: true`."""

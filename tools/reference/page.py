@@ -43,6 +43,10 @@ SHARE = re.compile(r"\b(?:a|the|its) share of", re.IGNORECASE)
 
 
 BAR = "\\|"
+DASH = "\N{EN DASH}"
+
+DESCRIBED_ELSEWHERE = {"add_image_input.image"}
+"""Keys whose own keys are those of another table, which their text names."""
 
 
 class Row(NamedTuple):
@@ -103,7 +107,8 @@ def _rows(node: Schema, path: str, key: str) -> Iterator[Row]:
             here = f"{path}{name}"
             if "description" in below:
                 yield _row(here, name, below, needed=name in branch.get("required", ()))
-                yield from _rows(below, f"{here}.", name)
+                if here not in DESCRIBED_ELSEWHERE:
+                    yield from _rows(below, f"{here}.", name)
         if isinstance(below := branch.get("additionalProperties"), dict) and key in NAMED_BY:
             yield from _rows(below, f"{path}{NAMED_BY[key]}.", "")
         if isinstance(below := branch.get("items"), dict):
@@ -123,9 +128,7 @@ def _row(path: str, name: str, node: Schema, *, needed: bool) -> Row:
         one for b in _branches(node) for one in b.get("examples", ())
     ]
     example = f"{name}: {flow(examples[0])}" if examples else ""
-    words = default.removesuffix(".") or (
-        "" if needed else "as below" if kind == "keys" else "none"
-    )
+    words = default.removesuffix(".") or ("" if needed else DASH if kind == "keys" else "none")
     return Row(path, kind, words, _unit(name, kind, text), _bounds(node), text, example)
 
 
@@ -152,16 +155,16 @@ def _kinds(node: Schema) -> Iterator[str]:
 
 
 KINDS: Mapping[str, str] = {
-    "integer": "whole number",
+    "integer": "integer",
     "number": "number",
-    "boolean": "true or false",
+    "boolean": "boolean",
     "string": "string",
     "object": "keys",
 }
 
 
 def _unit(name: str, kind: str, text: str) -> str:
-    if "number" not in kind:
+    if "number" not in kind and "integer" not in kind:
         return ""
     if unit := UNITS.get(name.rpartition("_")[2]):
         return unit
@@ -184,7 +187,7 @@ def _bounds(node: Schema) -> str:
 def _range(low: float | None, high: float | None) -> str:
     if low is None or high is None:
         return f"≥ {_number(low)}" if low is not None else ""
-    return f"{_number(low)} to {_number(high)}"
+    return f"{_number(low)}{DASH}{_number(high)}"
 
 
 def _number(number: float | None) -> str:

@@ -212,17 +212,15 @@ class ModelConfig:
         default None: no limit.
     max_output_mb: Maximum size of a request's outputs; default 1024.
     trust_decoder: Run a model that decodes files in its graph in the server's process; default
-        False: in a separate process. Some files can crash or hang such a model; the separate
-        process is then restarted.
+        False: in a separate process. Some files can crash or hang such a model.
     warm_up: Runs before a version takes traffic.
     allow_signature_change: Let a version take over even if its inputs or outputs break callers of
         the one before; default False. By default, it gets only rollouts and requests that name it.
     example: A typical request: its inputs by name, as in /predict, a .npz in the version's folder,
         or a list of these; default none. A shape stands for generated values:
         [1, 512], or {shape: [512]} for an input of one axis. Each runs when a version loads; if it
-        fails, the load fails. The first is used to measure and warm up the version, and is shown on
-        the page and in the OpenAPI document. If rows are independent only for some sizes, requests
-        with an example's sizes share runs. For expected outputs, use `cohort publish --examples`.
+        fails, the load fails. The first is used to measure and warm up the version, and is shown
+        to callers. If rows are independent only for some sizes, those of the examples share runs.
     inputs: The conversion of callers' inputs, by input name: images, audio, text or table columns;
         default none: callers send the model's inputs.
     outputs: The conversion of the model's outputs, by output name, such as labels; default none:

@@ -64,10 +64,9 @@ class Guard:
     max_disagreement: The share of copies on which the shadow may disagree, 0 to 1; default None:
         any.
     min_requests: Requests of the variant that count before a verdict on latency or disagreement;
-        default 200. The test is valid without it, and a verdict on errors does not wait for it.
+        default 200.
     confidence: A variant that keeps within all limits is rolled back with a probability of at most
-        1 - confidence. Decision 0028 gives the time span. 0.95 means one good variant in twenty,
-        the usual level of a test; default 0.95.
+        1 - confidence; default 0.95. Decision 0028 gives the time span.
     """
 
     max_error_rate_increase: float | None = None
