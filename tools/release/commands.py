@@ -33,7 +33,7 @@ def _command(
 def _parameter(parameter: click.Parameter, command: str) -> Iterator[tuple[str, Facts]]:
     info = parameter.to_info_dict()
     facts: dict[str, Any] = {
-        "kind": "flag" if info.get("is_flag") else info["type"]["param_type"],
+        "kind": "flag" if info.get("is_flag") else info["type"]["name"],
         "required": info["required"],
         "values": info["nargs"],
     }
