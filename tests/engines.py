@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from cohort.batching import BatchPolicy, Outputs, PadPlan, Reply, RunResult
+from cohort.batching import BatchPolicy, Outputs, PadPlan, Reply, RunResult, Times
 from cohort.errors import CohortError, NotReady, Overloaded
 from cohort.profiling import Profile, ProfileResult
 from cohort.registry import (
@@ -53,7 +53,7 @@ class ControlledRequest:
         self.answered = False
         self.running = False  # True while its run continues without it
         self.over: Callable[[], None] = lambda: None
-        self.times: tuple[float, float] | None = None
+        self.times: Times | None = None
         self._reply = reply
 
     @property

@@ -79,6 +79,7 @@ OWNERS: Mapping[str, frozenset[str]] = {
         {"cohort.notifications", "cohort.cli.bench_command", "cohort.cli.top_command"}
     ),
     "obstore": frozenset({"cohort.remote"}),
+    "opentelemetry": frozenset({"cohort.observability.tracing"}),
     "tests": frozenset(),
     "tools": frozenset(),
 }
@@ -90,8 +91,14 @@ GENERATED = ("_pb2", "_pb2_grpc")  # by protoc
 # The same in every module that has them: a module's logger, and a type variable of no meaning.
 MANY_HOMES = frozenset({"log", "A", "B", "T"})
 
-# In tests/ and tools/. The simulation has its own clock, in which sleeps take no time.
-MAY_SLEEP = frozenset({"waiting", "simulation.callers", "simulation.world"})
+# In tests/ and tools/. The simulation has its own clock, in which sleeps take no time. The played
+# Kubernetes repeats probes and passes on changes at fixed periods.
+MAY_SLEEP = frozenset(
+    {
+        *("waiting", "simulation.callers", "simulation.world"),
+        *("kubernetes.cluster", "kubernetes.gateway", "kubernetes.pod"),
+    }
+)
 
 # Inside a package they hide nothing: no import is relative.
 SAME_WORDS = frozenset({"http", "profiling"})  # the standard library's profiling arrives in 3.15

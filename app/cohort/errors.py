@@ -12,6 +12,8 @@
     │   └── VersionNotFound
     ├── MethodNotAllowed
     ├── SequenceEnded        the state of a sequence is gone
+    ├── AlreadyLoaded        SageMaker's routes: the name is taken
+    ├── OutOfMemory          SageMaker's routes: the model does not fit
     ├── Overloaded
     ├── NotReady
     │   └── NotLoaded        the request waits until the model is loaded
@@ -144,6 +146,14 @@ class MethodNotAllowed(CohortError):
 
 class SequenceEnded(CohortError):
     """The state of a sequence is gone, because the model's version changed."""
+
+
+class AlreadyLoaded(CohortError):
+    """A model of this name is loaded already."""
+
+
+class OutOfMemory(CohortError):
+    """A model cannot be loaded until another one is unloaded."""
 
 
 class Overloaded(CohortError):

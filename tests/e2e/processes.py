@@ -153,7 +153,7 @@ def cohort(
     """
     port = int(str(settings.pop("port", 0))) or free_port()
     environment = {
-        **_no_settings(),
+        **without_settings(),
         "COHORT_MODELS": str(models),
         "COHORT_PORT": str(port),
         "COHORT_GRPC_PORT": "0",
@@ -204,7 +204,7 @@ def run_command(
         process = _start(
             [*map(str, arguments)],
             cwd=cwd,
-            env={**_no_settings(), **(env or {})},
+            env={**without_settings(), **(env or {})},
             stdout=stdout.fileno(),
             stderr=stderr.fileno(),
         )
@@ -230,7 +230,8 @@ def write_quick_command(folder: Path) -> None:
     program.chmod(0o755)
 
 
-def _no_settings() -> dict[str, str]:
+def without_settings() -> dict[str, str]:
+    """Return the environment without any COHORT_* variable."""
     return {name: value for name, value in os.environ.items() if not name.startswith("COHORT_")}
 
 

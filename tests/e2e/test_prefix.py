@@ -77,7 +77,7 @@ def test_the_document_names_where_it_is(server: Cohort) -> None:
     """It uses the setting, or relative addresses for the page and if a proxy sends its prefix."""
     path = f"{PREFIX}/openapi.json"
     plain = ask(server, path).json()["servers"]
-    assert plain == [{"url": PREFIX if knows(server) else "/"}]
+    assert plain == [{"url": PREFIX if knows(server) else "."}]
     named = ask(server, path, **{"x-forwarded-prefix": "/what-anybody-may-write"}).json()["servers"]
     for (one,) in (named, ask(server, f"{path}?relative").json()["servers"]):
         assert urljoin(f"http://proxy{path}", one["url"]).rstrip("/") == f"http://proxy{PREFIX}"

@@ -73,7 +73,7 @@ class Wire(asyncio.Transport):
     def is_closing(self) -> bool:
         return self.closed
 
-    def close(self) -> None:
+    def close(self, reason: str = "") -> None:
         self.closed = True
 
     def abort(self) -> None:
@@ -121,7 +121,7 @@ class Echo:
     def end_reading(self) -> None:
         pass
 
-    def close(self) -> None:
+    def close(self, reason: str = "") -> None:
         pass
 
 

@@ -137,7 +137,16 @@ def test_the_wheel_offers_each_runtime(wheel: Path) -> None:
     extras = re.findall(r"^Provides-Extra: (.*)$", text, re.MULTILINE)
     runtimes, others = extras[:4], set(extras[4:])
     assert runtimes == ["gpu", "cuda", "cpu", "openvino"]
-    assert others >= {"prepare", "bench", "remote", "sklearn", "xgboost", "pytorch", "tensorflow"}
+    assert others >= {
+        "prepare",
+        "bench",
+        "remote",
+        "tracing",
+        "sklearn",
+        "xgboost",
+        "pytorch",
+        "tensorflow",
+    }
 
 
 def test_it_serves_from_the_folder_of_another_project(

@@ -153,7 +153,7 @@ def test_lines_of_requests_are_bounded_and_what_finds_no_room_is_counted() -> No
 
         async def add(count: int) -> None:
             for _ in range(count):
-                access_log.add((1.0, 0.5, 10, b"", facts))
+                access_log.add((1.0, 0.5, 10, b"", facts, ""))
             access_log.flush()
 
         asyncio.run(add(1500))
@@ -165,7 +165,7 @@ def test_lines_of_requests_are_bounded_and_what_finds_no_room_is_counted() -> No
 
 def test_a_line_of_a_request_says_what_is_known_and_no_more() -> None:
     """Keys without a value are left out; a path loses its query and its controls."""
-    text = json_lines([(2.5, 2.0, 7, 'a"b', Facts("GET", "/x\n?key=1", 404))])
+    text = json_lines([(2.5, 2.0, 7, 'a"b', Facts("GET", "/x\n?key=1", 404), "")])
     line = json.loads(text)
     assert text.count("\n") == 1
     del line["timestamp"], line["event"], line["logger"], line["level"]
@@ -176,7 +176,7 @@ def test_a_line_of_a_request_says_what_is_known_and_no_more() -> None:
 def test_each_line_has_its_own_time_and_facts() -> None:
     """What the line before had is used again only where it is the same."""
     found, missing = Facts("POST", "/predict", 200, "m", "1"), Facts("GET", "/x", 404)
-    asked = [(at, at, 7, b"", facts) for at in (1.0, 1.0004, 61.5, 61.5)
+    asked = [(at, at, 7, b"", facts, "") for at in (1.0, 1.0004, 61.5, 61.5)
              for facts in (found, missing, missing)]  # fmt: skip
     lines = [json.loads(line) for line in json_lines(asked).splitlines()]
     assert [line["status"] for line in lines] == [200, 404, 404] * 4
@@ -189,7 +189,7 @@ def test_a_line_is_of_the_time_of_its_answer() -> None:
     """The timestamp is wall-clock time."""
     now = time.monotonic()
     for ago in (0.0, 5000.0):
-        line = json.loads(json_lines([(now - ago, now - ago, 7, b"", Facts("GET", "/x", 404))]))
+        line = json.loads(json_lines([(now - ago, now - ago, 7, b"", Facts("GET", "/x", 404), "")]))
         said = datetime.fromisoformat(line["timestamp"]).timestamp()
         assert abs(time.time() - ago - said) < PATIENCE
 
@@ -197,7 +197,7 @@ def test_a_line_is_of_the_time_of_its_answer() -> None:
 @pytest.mark.parametrize("text", ['a"b', "a\\b", "plain", 'both\\"'])
 def test_any_request_id_is_valid_json(text: str) -> None:
     """It is the caller's."""
-    line = json.loads(json_lines([(1.0, 1.0, 7, text, Facts("GET", "/x", 404))]))
+    line = json.loads(json_lines([(1.0, 1.0, 7, text, Facts("GET", "/x", 404), "")]))
     assert line["request_id"] == text
 
 
@@ -214,7 +214,7 @@ async def test_lines_go_together_after_a_while_or_once_they_are_many() -> None:
     """The thread that writes them is woken once for all."""
     written: list[int] = []
     access_log = AccessLog(lambda lines: written.append(len(lines)))
-    answered = (1.0, 0.5, 10, b"", Facts("POST", b"/predict", 200))
+    answered = (1.0, 0.5, 10, b"", Facts("POST", b"/predict", 200), "")
     for _ in range(MAX_WAITING):
         assert written == []
         access_log.add(answered)
@@ -232,7 +232,7 @@ def test_lines_of_requests_for_people_are_text(capsys: pytest.CaptureFixture[str
     """They have the form of all other lines."""
 
     async def add(access_log: AccessLog) -> None:
-        access_log.add((2.5, 2.0, 7, b"", Facts("GET", "/x", 404)))
+        access_log.add((2.5, 2.0, 7, b"", Facts("GET", "/x", 404), ""))
         access_log.flush()
 
     with logs.configured("console") as writer:

@@ -154,7 +154,7 @@ def test_channels_may_be_the_other_way_round() -> None:
     ("shape", "datatype", "config", "says"),
     [
         (("N", 3, 224, 224), "FP32", {"size": (256, 256)}, r"size \[256, 256\] .* 256 is not 224"),
-        (("N", 3, "h", "w"), "FP32", {}, r"image\.size: say \[height, width\]"),
+        (("N", 3, "h", "w"), "FP32", {}, r"image\.size: set \[height, width\]"),
         (("N", "c", "h", "w"), "FP32", {"size": (8, 8)}, "set nchw or nhwc"),
         (
             ("N", 4, 8, 8),

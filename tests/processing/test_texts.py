@@ -169,10 +169,10 @@ async def test_an_example_is_what_callers_send(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ("{tokenizer: other.json}", "there is no other.json in the version's folder"),
+        ("{tokenizer: other.json}", "other.json not found: put it into the version's folder"),
         ("{tokenizer: ../1/tokenizer.json}", "must be the name of a file in the version's folder"),
         ("{tokenizer: tokenizer.json, max_length: 2}", "max_length is 2, and the tokenizer adds 2"),
-        ("{max_length: 2}", "max_length is for an input with a tokenizer"),
+        ("{max_length: 2}", "max_length needs a tokenizer"),
     ],
 )
 async def test_what_does_not_fit_is_named(folder: Path, config: str, said: str) -> None:
@@ -199,7 +199,7 @@ async def test_texts_that_are_too_long_or_no_text_are_refused(folder: Path) -> N
         folder, texts("good"), texts("bad", long), {"text": raw}, texts("bad " * 25_600)
     )
     np.testing.assert_allclose(fine, expected(path, ["good"]), rtol=1e-5)
-    assert f"row 1 has {len(long):,} characters, of 262,144 at most" in str(too_long)
+    assert f"row 1 has {len(long):,} characters; the limit is 262,144" in str(too_long)
     assert "row 1 is not UTF-8" in str(not_text)
     np.testing.assert_allclose(hundred, expected(path, ["bad " * 8]), rtol=1e-5)
 

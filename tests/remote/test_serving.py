@@ -14,7 +14,8 @@ import httpx
 import pytest
 
 from tests import onnx_models
-from tests.e2e.processes import Cohort, cohort
+from tests.e2e.processes import Cohort, cohort, free_port
+from tests.platforms.starting import platform
 from tests.remote.servers import Bucket, s3_server
 from tests.waiting import wait_until
 
@@ -30,6 +31,24 @@ def version(server: Cohort) -> str:
     body = {"inputs": {"x": [[1.0, 1.0, 1.0]]}}
     answer = httpx.post(f"{server.url}/models/times/predict", json=body).json()
     return str(answer.get("version"))
+
+
+def test_artifacts_in_a_bucket_are_served_in_their_layout(bucket: Bucket, tmp_path: Path) -> None:
+    """A single .onnx file that Vertex AI names by AIP_STORAGE_URI."""
+    path = onnx_models.save(onnx_models.times(2.0), tmp_path / "doubled.onnx")
+    bucket.put("doubled.onnx", path)
+    port = free_port()
+    environment = {
+        **bucket.environment,
+        "AIP_HTTP_PORT": str(port),
+        "AIP_PREDICT_ROUTE": "/predict-here",
+        "AIP_HEALTH_ROUTE": "/healthy",
+        "AIP_STORAGE_URI": f"{bucket.url}/",
+    }
+    with platform(port, tmp_path, environment, ready="/healthy") as server:
+        rows = {"instances": [[1.0, 2.0, 3.0]]}
+        answer = httpx.post(f"{server.url}/predict-here", json=rows)
+        assert answer.json() == {"predictions": [[2.0, 4.0, 6.0]]}
 
 
 def test_bucket_is_served_followed_and_outlived(

@@ -100,7 +100,7 @@ def test_server_without_an_index_is_told_how_to_make_one(tmp_path: Path) -> None
         mirror = Mirror(f"http://127.0.0.1:{port}", tmp_path / "mirror")
         mirror.sync()
         mirror.close()
-    assert "SHA256SUMS is not there: a web server cannot list a folder" in mirror.status.failure
+    assert "SHA256SUMS not found: a web server cannot list a folder" in mirror.status.failure
     assert "sha256sum {} + > SHA256SUMS" in mirror.status.failure
 
 

@@ -127,7 +127,7 @@ class LiveRig:
         for engine in self.engines.values():
             for request in [one for queue in engine.side_queues for one in queue.requests]:
                 if request.waiting:
-                    request.times = (0.0, seconds)
+                    request.times = (0.0, seconds, None)
                     request.answer(scores())
 
     def weighed(self, candidate: str = "canary") -> tuple[float, float, float, float]:

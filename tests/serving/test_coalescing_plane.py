@@ -17,6 +17,7 @@ from cohort.http.calls import RowForm
 from cohort.http.predict.calls import PredictCall
 from cohort.http.predict.rows import read_predict_rows
 from cohort.metrics import Metrics
+from cohort.observability.tracing import RequestSpan
 from cohort.rollouts import parse_rollouts
 from cohort.serving import ConcurrencyLimit, DataPlane, RequestContext
 from cohort.serving.coalescing import Coalescer
@@ -38,6 +39,7 @@ class Request:
         self.body = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.model = model
         self.key: str | None = None
+        self.span: RequestSpan | None = None
         self.response_complete = False
         self.run: QueuedRun | None = None
         self.became: list[tuple[str, Any]] = []

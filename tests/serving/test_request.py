@@ -28,6 +28,7 @@ from cohort.serving import (
     RequestContext,
     ServedVersion,
 )
+from cohort.serving.observing import RanLease
 from cohort.tensors import Arrays
 from tests.engines import ControlledEngine, make_entry, make_registry
 from tests.fakes import make_metrics
@@ -322,8 +323,8 @@ class Watching:
     def queued(self, context: RequestContext, served: ServedVersion) -> None:
         self.told.append(("queued", context.request_id, served.version))
 
-    def ran(self, context: RequestContext, served: ServedVersion) -> None:
-        self.told.append(("ran", context.request_id, served.version))
+    def ran(self, context: RequestContext, lease: RanLease) -> None:
+        self.told.append(("ran", context.request_id, lease.served.version))
 
     def ended(
         self,

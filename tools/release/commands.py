@@ -44,7 +44,7 @@ def _parameter(parameter: click.Parameter, command: str) -> Iterator[tuple[str, 
             facts[ours] = info["type"][theirs]
     if info.get("multiple"):
         facts["multiple"] = True
-    if isinstance(info.get("default"), bool | int | float | str):
+    if isinstance(info.get("default"), int | float | str) and info["default"] is not False:
         facts["default"] = info["default"]
     if mark := text_mark(info.get("help")):
         facts["text"] = mark

@@ -21,7 +21,7 @@ from cohort.settings import Settings, default_in_words, variable
 from tests.deploy.promql import documented_metrics
 from tools.reference.schemas import CONFIG, KEYS, PIPELINE, RECIPE, ROLLOUTS, Schema, schema_of
 from tools.release.commands import command_items
-from tools.release.facts import Facts, Items, schema_items
+from tools.release.facts import Facts, Items, schema_items, text_mark
 from tools.release.grpc_calls import grpc_items
 
 FILES = (CONFIG, PIPELINE, ROLLOUTS, KEYS, RECIPE)
@@ -118,8 +118,10 @@ def _settings() -> Iterator[tuple[str, Facts]]:
     definitions = {f"#/$defs/{name}": part for name, part in schema.get("$defs", {}).items()}
     for name, facts in schema_items(schema, "", definitions):
         key, dot, rest = name[1:].partition(".")
-        if default_in_words(key) and not dot:
-            facts["default"] = default_in_words(key)
+        words = default_in_words(key)
+        if words and not dot:  # a default that the environment decides is a text
+            facts |= {"text": text_mark(f"{Settings.model_fields[key].description} {words}")}
+            facts.pop("default", None)
         yield f"{variable(key)}{dot}{rest}", facts
 
 

@@ -23,6 +23,7 @@ from cohort.batching.events import (
     LeftLoop,
     Ran,
     RequestCancelled,
+    Times,
     ignore,
 )
 from cohort.batching.filling import FilledRuns
@@ -87,6 +88,7 @@ __all__ = [
     "SizePlace",
     "Stacking",
     "Ticket",
+    "Times",
     "Watchdog",
     "aligned",
     "aligned_runs",

@@ -10,7 +10,7 @@ from operator import attrgetter
 from time import monotonic, thread_time
 from typing import Any, Protocol
 
-from cohort.batching.events import Ran
+from cohort.batching.events import Ran, Times
 from cohort.batching.output_limit import OutputLimit
 from cohort.batching.policy import BatchDecision, Key
 from cohort.batching.samples import Sample, Sampler, choose_below, sample_row
@@ -69,7 +69,7 @@ class Ticket:
     requests: The number of coalesced requests in this one.
     on_cancel: Called with this ticket when it is cancelled.
 
-    times: After its run, the seconds that it waited and those of its run; None before.
+    times: After its run, the seconds that it waited, those of its run, and the run; None before.
     over: Called at the end of a run that continued without it; None: not needed.
     """
 
@@ -119,7 +119,7 @@ class Ticket:
         self.timeout = timeout
         self.requests = requests
         self.batch: Batch | None = None
-        self.times: tuple[float, float] | None = None
+        self.times: Times | None = None
         self.over: Callable[[], None] | None = None
         self._on_cancel = on_cancel
 

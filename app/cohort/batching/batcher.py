@@ -301,7 +301,7 @@ class Batcher:
                     over()
                 continue
             if success is not None:
-                ticket.times = batch.started - ticket.arrived, success.seconds
+                ticket.times = batch.started - ticket.arrived, success.seconds, success
             try:
                 if isinstance(result, CohortError):
                     reply(None, result)

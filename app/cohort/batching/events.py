@@ -25,6 +25,13 @@ class Ran(NamedTuple):
     padding: float = 0.0
 
 
+Times = tuple[float, float, Ran | None]
+"""The seconds that a request waited, those of its run, and the run; None: several runs, or none.
+
+A plain tuple, because one is made for each request.
+"""
+
+
 class RequestCancelled(NamedTuple):
     """A caller cancelled its request. `stage` is "queued" or "running"."""
 

@@ -44,7 +44,7 @@ def as_callers_see(
             )
         plan = make_state_plan(config.state, config.sequences.initial, signature)
     except LoadFailed as error:
-        raise LoadFailed(f"{source.path.parent.parent.name}/config.yaml: {error}") from error
+        raise LoadFailed(f"{source.name}/config.yaml: {error}") from error
     return Signature(plan.inputs, plan.outputs, ()), notes
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 CHECKED = (
-    *("models", "rollouts", "default_model", "api_keys"),
+    *("models", "model_name", "rollouts", "default_model", "api_keys"),
     *("jwks", "jwt_issuer", "jwt_audience"),
     *("tls_cert", "tls_key", "tls_client_ca", "trusted_keys", "model_code"),
     *options.OPENING,
@@ -47,11 +47,12 @@ def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
     Prints every problem with its file and key. Exits with 1 if there are problems.
     """
     settings = options.settings_from(context)
-    from cohort.repository import VERSION_FILES, scan
+    from cohort.repository import VERSION_FILES, Layout, scan
 
     fetched = options.fetch_models(settings)
     # Do not wait for copies in progress to end.
-    snapshot = scan(settings.models_folder, quiet=0, kinds=VERSION_FILES)
+    layout = Layout.of(settings.model_name, links=False, remote=bool(settings.remote))
+    snapshot = scan(settings.models_folder, quiet=0, kinds=VERSION_FILES, layout=layout)
     problems = [
         *fetched,
         *snapshot.problems,

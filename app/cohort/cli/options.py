@@ -51,6 +51,15 @@ def settings_command(*only: str) -> type[click.RichCommand]:
                 self._made = True
             return super().get_params(ctx)
 
+        def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+            given = [
+                one.replace(KSERVE_NAME, OWN_NAME, 1)
+                if one == KSERVE_NAME or one.startswith(f"{KSERVE_NAME}=")
+                else one
+                for one in args
+            ]
+            return super().parse_args(ctx, given)
+
         _made = False
 
     return SettingsCommand
@@ -77,6 +86,9 @@ def _options(*only: str) -> Iterator[click.Option]:
                 show_default=words or True,
             )
 
+
+KSERVE_NAME, OWN_NAME = "--model_name", "--model-name"
+"""The option for the model's name as KServe's runtimes spell it, and as this command does."""
 
 METAVARS: Mapping[str, str] = {
     "models": "FOLDER",
@@ -178,6 +190,7 @@ def fetch_models(settings: Settings) -> list[Problem]:
         mirror_folder(settings.cache, settings.remote),
         max_bytes=available_memory() if largest is None else largest << 20,
         quiet=0,
+        model_name=settings.model_name,
     )
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"))

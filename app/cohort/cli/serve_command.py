@@ -33,6 +33,10 @@ def serve_models(context: click.RichContext, /, **_: object) -> None:
     if membership is not None:
         membership.follow_parent()
     settings = options.settings_from(context, quiet=membership is not None)  # the parent has warned
+    if settings.multi_model and membership is None:
+        from cohort.operating import begin_empty
+
+        begin_empty(settings.models_folder)
     if settings.workers > 1 and membership is None:
         from cohort.cli.worker_parent import run_workers
 

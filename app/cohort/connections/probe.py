@@ -14,6 +14,7 @@ from http import HTTPStatus
 from http.client import HTTPConnection
 
 from cohort.connections.listeners import hosts_of
+from cohort.system.platforms import platform_settings
 
 SECONDS = 2.0
 """Timeout of the answer."""
@@ -26,8 +27,10 @@ def places_of(environment: Mapping[str, str]) -> Iterator[str | tuple[str, int]]
     if path := environment.get("COHORT_UDS"):
         yield path
         return
-    text = environment.get("COHORT_PORT", "")
-    port = int(text) if text.isdecimal() else 8000  # Kubernetes may set it to tcp://…
+    given = platform_settings(environment).get("port")
+    texts = environment.get("COHORT_PORT", ""), "" if given is None else given.value
+    # Kubernetes may set the first to tcp://…
+    port = next((int(text) for text in texts if text.isdecimal()), 8000)
     hosts = hosts_of(environment.get("COHORT_HOST") or "127.0.0.1")
     for host in dict.fromkeys([*(LOOPBACK.get(one, one) for one in hosts), *LOOPBACK.values()]):
         yield host, port

@@ -17,7 +17,7 @@ from cohort.errors import Cancelled, CohortError
 from cohort.http.compression import compress, packed_headers
 from cohort.http.credentials import caller_of, visible_to
 from cohort.http.guards.log_lines import LEASE
-from cohort.http.guards.request_ids import PLACE
+from cohort.http.guards.request_ids import PLACE, SPAN
 from cohort.serving import AwaitedReply, Call, DataPlane, Exchange, Headers, Lease, RequestContext
 
 if TYPE_CHECKING:
@@ -129,7 +129,9 @@ async def run_call(plane: DataPlane, request: Request, route: Route, body: bytes
     """Answer one call, or cancel it if the client disconnects first."""
     headers, caller = request.headers, caller_of(request.scope)
     request_id = request.scope[PLACE].decode()
-    context = RequestContext(request.client, headers, request_id, caller)
+    context = RequestContext(
+        request.client, headers, request_id, caller, span=request.scope.get(SPAN)
+    )
     reply = AwaitedReply[Encoded]()
 
     def read(body: bytes) -> Call[Encoded]:
@@ -194,5 +196,5 @@ def server_timing(lease: Lease) -> dict[str, str]:
     """Return the queue and run times in milliseconds. https://www.w3.org/TR/server-timing/"""
     if lease.times is None:
         return {}
-    queue, run = (1000 * seconds for seconds in lease.times)
-    return {"server-timing": f"queue;dur={queue:.3f}, run;dur={run:.3f}"}
+    queue, run, _ = lease.times
+    return {"server-timing": f"queue;dur={1000 * queue:.3f}, run;dur={1000 * run:.3f}"}

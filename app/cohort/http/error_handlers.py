@@ -20,9 +20,8 @@ from cohort.errors import (
     TooLarge,
     quoted,
 )
-from cohort.http.errors import log_http_refusal, response_to
+from cohort.http.errors import log_scope_refusal, response_to
 from cohort.http.guards.log_lines import LEFT
-from cohort.http.guards.request_ids import id_of_refused
 from cohort.http.methods import methods_at
 from cohort.http.route_path import route_path
 from cohort.observability.refusals import known_error
@@ -34,7 +33,7 @@ def install_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(CohortError)
     async def refuse(request: Request, error: CohortError) -> Response:
         request.scope[LEFT] = isinstance(error, Cancelled)
-        log_http_refusal(error, request.scope["path"], id_of_refused(request.scope))
+        log_scope_refusal(error, request.scope)
         return response_to(error)
 
     @app.exception_handler(RequestValidationError)
@@ -44,7 +43,7 @@ def install_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def framework(request: Request, error: HTTPException) -> Response:
         translated = _translated(request, error)
-        log_http_refusal(translated, request.scope["path"], id_of_refused(request.scope))
+        log_scope_refusal(translated, request.scope)
         return response_to(translated)
 
     @app.exception_handler(ClientDisconnect)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import orjson
 import structlog
 
 from cohort.errors import (
+    AlreadyLoaded,
     Cancelled,
     CohortError,
     DeadlineExceeded,
@@ -21,6 +22,7 @@ from cohort.errors import (
     MethodNotAllowed,
     NotFound,
     NotReady,
+    OutOfMemory,
     Overloaded,
     SequenceEnded,
     TooLarge,
@@ -28,6 +30,7 @@ from cohort.errors import (
     UnsupportedMedia,
 )
 from cohort.http.calls import JSON, Encoded
+from cohort.http.guards.request_ids import TRACE_ID, id_of_refused
 from cohort.observability.access_log import shown_path
 from cohort.observability.refusals import log_refusal
 
@@ -43,6 +46,8 @@ HTTP_STATUS: Mapping[type[CohortError], HTTPStatus] = {
     NotFound: HTTPStatus.NOT_FOUND,
     MethodNotAllowed: HTTPStatus.METHOD_NOT_ALLOWED,
     SequenceEnded: HTTPStatus.CONFLICT,
+    AlreadyLoaded: HTTPStatus.CONFLICT,
+    OutOfMemory: HTTPStatus.INSUFFICIENT_STORAGE,
     TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     UnsupportedMedia: HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     Overloaded: HTTPStatus.TOO_MANY_REQUESTS,
@@ -100,6 +105,16 @@ def response_to(error: CohortError, headers: Mapping[str, str] | None = None) ->
     )
 
 
-def log_http_refusal(error: CohortError, path: str | bytes, request_id: str) -> None:
-    """Log one line for a request to `path` that was refused or failed."""
-    log_refusal(log, error, request_id, path=shown_path(path))
+def log_http_refusal(
+    error: CohortError, path: str | bytes, request_id: str, trace_id: str = ""
+) -> None:
+    """Log one line for a request to `path` that was refused or failed.
+
+    trace_id: Its trace; default "": no trace.
+    """
+    log_refusal(log, error, request_id, trace_id, path=shown_path(path))
+
+
+def log_scope_refusal(error: CohortError, scope: MutableMapping[str, Any]) -> None:
+    """Log one line for a request that FastAPI or its middleware refused, or that failed."""
+    log_http_refusal(error, scope["path"], id_of_refused(scope), scope.get(TRACE_ID, ""))

@@ -12,9 +12,18 @@ from cohort.http.methods import Routes
 from cohort.operating import ControlPlane
 
 
-def health_router(plane: ControlPlane) -> Routes:
-    """Return the routes, served from `plane`."""
+def health_router(plane: ControlPlane, *, ready_path: str = "") -> Routes:
+    """Return the routes, served from `plane`.
+
+    ready_path: Another path for readiness; default: none.
+    """
     routes = Routes(tags=["health"])
+
+    if ready_path:  # before the others, which it may replace
+
+        @routes.get(ready_path, include_in_schema=False)
+        async def ready_too(request: Request) -> dict[str, str]:
+            return await ready(request)
 
     @routes.get("/health", summary="A summary for people", response_model=dict[str, Any])
     async def health(request: Request) -> Response:

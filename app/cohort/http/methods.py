@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from starlette.routing import BaseRoute, Match
 
 METHODS = ("GET", "HEAD", "POST")
-"""All methods that any route accepts."""
+"""All methods that any route accepts, except for DELETE of SageMaker's models."""
 
 
 class Routes(APIRouter):
@@ -36,6 +36,6 @@ def methods_at(routes: Sequence[BaseRoute], scope: MutableMapping[str, Any]) -> 
     """Return the methods that any route accepts at the path of a request."""
     return [
         method
-        for method in METHODS
+        for method in (*METHODS, "DELETE")
         if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in routes)
     ]

@@ -9,10 +9,11 @@ a dozen objects for each call. That costs five times as much as all other work f
 from cohort.http2.connection import ConnectionLimits, Http2Connection
 from cohort.http2.frames import ErrorCode
 from cohort.http2.heads import CallHeads
-from cohort.http2.serving import SentMessage, ServedStream
+from cohort.http2.serving import SHUTTING_DOWN, SentMessage, ServedStream
 from cohort.http2.streams import Stream
 
 __all__ = [
+    "SHUTTING_DOWN",
     "CallHeads",
     "ConnectionLimits",
     "ErrorCode",

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
+from random import uniform
 
 from cohort.connections.address_counts import address_of
 from cohort.connections.body_pace import Pace
@@ -57,6 +58,8 @@ PING_SECONDS, PING_TIMEOUT_SECONDS = 60.0, 20.0
 _LARGE_SEGMENT = 1 << 16
 """Size of a segment after which others go first. libuv would read 32 of 250 KB in a row."""
 
+TOO_OLD = "this connection has reached its maximum age; call again on another one"
+
 DRAIN_PING = b"draining"
 OUR_PING = b"are you?"
 
@@ -75,6 +78,8 @@ class ConnectionLimits:
     turns: Schedules connections whose frames take long to read.
     useless: Counts useless frames by address. The code that checks connections each second also
         resets it. Default: a separate count.
+    max_age: Seconds after which a connection accepts no more calls, within 10 %. Default: never.
+    grace: Seconds after that until streams of requests also end. Default: never.
     """
 
     memory: MemoryBudget
@@ -86,6 +91,8 @@ class ConnectionLimits:
     idle_seconds: float
     turns: Turns
     useless: UselessOfAddresses = field(default_factory=UselessOfAddresses)
+    max_age: float = inf
+    grace: float = inf
 
 
 class Http2Connection(asyncio.Protocol):
@@ -121,6 +128,8 @@ class Http2Connection(asyncio.Protocol):
         self._going_on = False  # True if the remaining bytes are read in the next turn
         self._useless = UselessFrames(self.out)
         self._since = self._began = self._heard = self._loop.time()
+        # Connections that began together, after a restart, must not all return together.
+        self._accepts_until = self._began + limits.max_age * uniform(0.9, 1.1)  # noqa: S311 - no secret
         self._pinged = inf  # time of an unanswered PING
         self._reading = Pace()
         self._held = limits.memory.hold()  # bytes read and not processed, or written and not sent
@@ -405,14 +414,16 @@ class Http2Connection(asyncio.Protocol):
             self.out.write(goaway(self._last, code, reason))
         self._end()
 
-    def drain(self) -> None:
+    def drain(self, reason: str = "shutting down") -> None:
         """Accept no new calls, and close the connection after the current ones.
+
+        reason: Sent to the peer. Default: the server stops.
 
         Calls already sent are accepted, because the peer's answer to PING arrives after them.
         """
         if self._closing or self._last_taken != MAX_WINDOW:
             return
-        self.out.write(goaway(MAX_WINDOW, ErrorCode.NO_ERROR, "shutting down"))
+        self.out.write(goaway(MAX_WINDOW, ErrorCode.NO_ERROR, reason))
         self.out.write(frame(PING, 0, 0, DRAIN_PING))
         self._draining = True
 
@@ -453,6 +464,17 @@ class Http2Connection(asyncio.Protocol):
                 self._pinged = now
                 self.out.write(frame(PING, 0, 0, OUR_PING))
             self._check_reading(now)
+        if now >= self._accepts_until and self._frames.settled:
+            self._retire(now)
+
+    def _retire(self, now: float) -> None:
+        """Drain an old connection; its peer opens another one, perhaps to a newer replica."""
+        if not self._draining:
+            self.drain("max_age")
+        elif now >= self._accepts_until + self.limits.grace:
+            for stream in list(self.streams.values()):
+                if stream.call is not None:
+                    stream.call.close(TOO_OLD)
 
     def _check_reading(self, now: float) -> None:
         """Close the connection if the peer is too slow to read its responses."""

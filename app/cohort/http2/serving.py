@@ -6,6 +6,8 @@ from typing import NamedTuple, Protocol
 
 from cohort.errors import CohortError
 
+SHUTTING_DOWN = "the server is shutting down"
+
 
 class SentMessage(NamedTuple):
     """A received message.
@@ -48,5 +50,5 @@ class ServedStream(Protocol):
     def end_reading(self) -> None:
         """Refuse the call if its message is incomplete, because the server is stopping."""
 
-    def close(self) -> None:
-        """Accept no further messages."""
+    def close(self, reason: str = SHUTTING_DOWN) -> None:
+        """Accept no further messages; `reason` is the error of a call that cannot end otherwise."""

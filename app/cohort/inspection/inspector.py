@@ -69,13 +69,15 @@ TRIES = "divisions"
 class Inspected(NamedTuple):
     """A report of one inspection.
 
-    path: The model's file.
+    model: The model's name.
+    version: The version's number.
     sha256: The digest of the file, in hex.
     seconds: The duration of the inspection.
     harm: The damage done to the child process; "" if there was no damage.
     """
 
-    path: Path
+    model: str
+    version: str
     sha256: str
     seconds: float
     harm: str
@@ -226,7 +228,8 @@ class Inspector:
         if (opener.digests.of(opener.path), _digests(opener, external)) != (key["model"], external):
             raise LoadFailed("its files changed while it was inspected")
         harm, lasting = _harm(job, failure)
-        self._observe(Inspected(opener.origin, key["model"], monotonic() - started, harm))
+        named = opener.model_name, opener.version_name
+        self._observe(Inspected(*named, key["model"], monotonic() - started, harm))
         if failure is not None and failure.signal == signal.SIGKILL:
             raise LoadFailed(harm, transient=True)
         finding = Finding(external, harm, peak, rows)

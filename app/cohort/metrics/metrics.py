@@ -101,7 +101,8 @@ class Metrics:
         for labels, counts in list(self._versions.items()):
             if labels not in self._texts:
                 self._texts[labels] = VersionText(labels, counts)
-            for lines, text in zip(counted, self._texts[labels].lines(), strict=True):
+            texts = self._texts[labels].lines(openmetrics=openmetrics)
+            for lines, text in zip(counted, texts, strict=True):
                 lines.append(text)
             yield
         gauges = [exposition.lines(head) for head in GAUGES]

@@ -45,7 +45,7 @@ class StepMetrics:
         known: dict[str, StepCounts] = {}
 
         def count(ended: StepEnded) -> None:
-            step, member, number, code, seconds, rows = ended
+            step, member, number, code, seconds, rows, _ = ended
             counts = known.get(step)
             if counts is None:
                 counts = known[step] = self._steps.setdefault((model, version, step), StepCounts())

@@ -57,6 +57,17 @@ class VersionMetrics:
         if code != "OK":
             self.failed_seconds += seconds * times
 
+    def exemplify(self, variant: str, seconds: float, trace_id: str, span_id: str) -> None:
+        """Keep a sampled request as an exemplar of its variant's durations."""
+        histogram = self.durations.get(variant)
+        if histogram is not None:
+            histogram.exemplify(seconds, trace_id, span_id)
+
+    def exemplify_run(self, waited: float, seconds: float, trace_id: str, span_id: str) -> None:
+        """Keep a sampled request as an exemplar of the times in the queue and of runs."""
+        self.queue.exemplify(waited, trace_id, span_id)
+        self.run.exemplify(seconds, trace_id, span_id)
+
     def reject(self, reason: str, times: int = 1) -> None:
         """Count `times` requests rejected before queuing."""
         self.rejected[reason] = self.rejected.get(reason, 0) + times

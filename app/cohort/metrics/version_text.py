@@ -119,15 +119,18 @@ class VersionText:
         self._seen: tuple[object, ...] = ()
         self._counters: tuple[bytes, ...] = ()
 
-    def lines(self) -> tuple[bytes, ...]:
-        """Return the current lines, one element for each of COUNTED, in that order."""
+    def lines(self, *, openmetrics: bool = False) -> tuple[bytes, ...]:
+        """Return the current lines, one element for each of COUNTED, in that order.
+
+        openmetrics: True to add exemplars; default: False.
+        """
         for variant, histogram in self._counts.durations.items():
             if variant not in self._durations:
                 self._durations[variant] = self._duration(variant, histogram)
         return (
             *self._counter_lines(),
-            b"".join([one.text() for one in self._durations.values()]),
-            *(one.text() for one in self._histograms),
+            b"".join([one.text(openmetrics=openmetrics) for one in self._durations.values()]),
+            *(one.text(openmetrics=openmetrics) for one in self._histograms),
         )
 
     def _duration(self, variant: str, histogram: Histogram) -> HistogramText:

@@ -26,6 +26,9 @@ FLUSH_SECONDS = 0.2
 MAX_WAITING = 4000
 """Maximum number of queued lines; when it is reached, they are flushed at once."""
 
+TRACE = '"trace_id":"%s",'
+"""A trace id as a line has it; it has hexadecimal digits only."""
+
 CALLER_LEFT = 499
 """The status of a request whose client disconnected before the response, as in nginx."""
 
@@ -81,11 +84,11 @@ class Facts(NamedTuple):
         return cls(method, path, result, one.model, one.version, one.variant, caller)
 
 
-Answered: TypeAlias = tuple[float, float, int, str | bytes, Facts]
-"""A tuple of response time, arrival time, response bytes, request id and facts.
+Answered: TypeAlias = tuple[float, float, int, str | bytes, Facts, str]
+"""A tuple of response time, arrival time, response bytes, request id, facts and trace id.
 
-Times are seconds on the monotonic clock. The id is empty if the request does not have one. This is
-a plain tuple because one is made for each request.
+Times are seconds on the monotonic clock. The ids are empty if the request does not have them. This
+is a plain tuple because one is made for each request.
 """
 
 Write = Callable[[Sequence[Answered]], None]
@@ -129,7 +132,7 @@ def json_lines(requests: Iterable[Answered]) -> str:
     to_wall_clock = time() - monotonic()
     lines = []
     stamp, about, stamp_of, about_of = "", "", -1, None
-    for ended, began, size, request_id, facts in requests:
+    for ended, began, size, request_id, facts, trace_id in requests:
         millisecond = int((ended + to_wall_clock) * 1000)
         if millisecond != stamp_of:
             stamp_of, stamp = millisecond, _stamp(millisecond)
@@ -137,7 +140,8 @@ def json_lines(requests: Iterable[Answered]) -> str:
             about_of, about = facts, _about(facts)
         lines.append(
             f'{stamp}"ms":{(ended - began) * 1e3:.3f},"bytes":{size},'
-            f"{_id(request_id) if request_id else ''}{about}\n"
+            f"{_id(request_id) if request_id else ''}"
+            f"{TRACE % trace_id if trace_id else ''}{about}\n"
         )
     return "".join(lines)
 

@@ -7,6 +7,7 @@ from time import monotonic
 from structlog.typing import FilteringBoundLogger
 
 from cohort.errors import (
+    AlreadyLoaded,
     Cancelled,
     CohortError,
     DeadlineExceeded,
@@ -16,6 +17,7 @@ from cohort.errors import (
     MethodNotAllowed,
     NotFound,
     NotReady,
+    OutOfMemory,
     Overloaded,
     SequenceEnded,
     Unauthorized,
@@ -32,6 +34,8 @@ REFUSALS = (
     Cancelled,
     DeadlineExceeded,
     SequenceEnded,
+    AlreadyLoaded,
+    OutOfMemory,
 )
 """Expected errors; they are not failures of the server."""
 
@@ -80,7 +84,11 @@ _lines = LineLimit()
 
 
 def log_refusal(
-    log: FilteringBoundLogger, error: CohortError, request_id: str, **where: str
+    log: FilteringBoundLogger,
+    error: CohortError,
+    request_id: str,
+    trace_id: str = "",
+    **where: str,
 ) -> None:
     """Log a request that was refused or failed, in one line.
 
@@ -88,6 +96,8 @@ def log_refusal(
     the caller sent. A failure of the server is logged at error, with its traceback. Each code is
     limited to 20 lines a second; `left_out` in the next line counts the omitted ones. The metrics
     count all requests.
+
+    trace_id: The request's trace; default "": no trace.
     """
     left_out = _lines.take(error.code, monotonic())
     if left_out is None:
@@ -95,6 +105,8 @@ def log_refusal(
     if left_out:
         where["left_out"] = str(left_out)
     about = {"code": error.code, **where, "request_id": request_id, **error.log_context}
+    if trace_id:
+        about["trace_id"] = trace_id
     if isinstance(error, REFUSALS):
         log.info("refused", error=error.redacted, **about)
     else:

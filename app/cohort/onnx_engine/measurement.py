@@ -132,8 +132,8 @@ class Measurement:
                 raise
             log.warning(
                 "exclusive runs use one thread",
-                model=self.opener.origin.parent.parent.name,
-                version=self.opener.origin.parent.name,
+                model=self.opener.model_name,
+                version=self.opener.version_name,
                 reason=str(error),
             )
             return None

@@ -104,13 +104,14 @@ class VersionOpener:
             room=ROOM,
             token=token or CancellationToken(),
         )
+        opener.model_name = source.name
         with closed_on_failure(source, opener):
             return self._open(source, config, opener)
 
     def _open(self, source: Source, config: ModelConfig, opener: Opener) -> OpenVersion:
         folder, token = source.path.parent, opener.token
         token.enter("reading its files")
-        published = read_published(folder, opener.digests, trust=self.trust)
+        published = read_published(folder, opener.digests, trust=self.trust, model=source.name)
         manifest = published.manifest
         with ExitStack() as held:
             with token.waiting("waiting for memory"):

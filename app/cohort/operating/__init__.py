@@ -10,6 +10,7 @@ from cohort.operating.description import (
 from cohort.operating.drawings import NOT_ON_DISK
 from cohort.operating.health import ProcessHealth
 from cohort.operating.live import LIVE_BOUNDS, LiveSample, LiveView
+from cohort.operating.multi_model import Hosted, MultiModel, begin_empty
 from cohort.operating.plane import ControlPlane
 from cohort.operating.process_plane import ProcessPlane
 from cohort.operating.readiness import Lifecycle, Readiness
@@ -21,16 +22,19 @@ __all__ = [
     "NOT_ON_DISK",
     "ControlPlane",
     "Description",
+    "Hosted",
     "Lifecycle",
     "LiveSample",
     "LiveView",
     "ModelReader",
+    "MultiModel",
     "ProcessHealth",
     "ProcessPlane",
     "Readiness",
     "ServedModel",
     "Shared",
     "at_once",
+    "begin_empty",
     "describe_exactness",
     "describe_profile",
     "describe_rows",

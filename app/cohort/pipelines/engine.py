@@ -10,6 +10,7 @@ from typing import Self
 
 from cohort.batching import Outputs, Reply, RunResult
 from cohort.errors import CohortError, DeadlineExceeded, LoadFailed, NotReady, quoted
+from cohort.observability.tracing import current_span
 from cohort.pipelines.document import Pipeline
 from cohort.pipelines.graph import GraphStep
 from cohort.pipelines.running import PipelineRun
@@ -306,6 +307,8 @@ def begin(
     if engine.closed:
         raise NotReady("this version is being unloaded")
     now = monotonic()
+    if (span := current_span()) is not None:
+        observe = _both(observe, span.step)
     limit = max(deadline - now, 0.0) if timeout is None else timeout
     if deadline <= now:
         raise DeadlineExceeded(limit)
@@ -315,6 +318,16 @@ def begin(
     )  # fmt: skip
     run.start()
     return run
+
+
+def _both(first: StepObserver, second: StepObserver) -> StepObserver:
+    """Return an observer that calls two others."""
+
+    def observe(ended: StepEnded) -> None:
+        first(ended)
+        second(ended)
+
+    return observe
 
 
 class NotedHiring:

@@ -13,13 +13,13 @@ from cohort.pipelines.wiring import MAX_DEPTH, MemberFacts, Wiring, connect
 from cohort.processing import Asked, asked_by_config, make_processing
 from cohort.registry import Source
 from cohort.repository import (
-    MODEL_FILE,
     PIPELINE_FILE,
     Found,
     FoundModel,
     ModelConfig,
     ProcessingConfig,
     Snapshot,
+    is_model_file,
 )
 from cohort.session import Signature, read_signature
 
@@ -84,7 +84,7 @@ def _facts(
     found, config = there.versions[number], there.config or ModelConfig()
     if config.transform is not None:
         raise NotDeclared(f"model {quoted(model)} has a transform, which only a server runs")
-    if found.path.name != MODEL_FILE:
+    if not is_model_file(found.path.name):
         try:
             wiring, signature = _check(found, snapshot, model, around)
         except LoadFailed as error:

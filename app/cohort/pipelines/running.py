@@ -15,7 +15,7 @@ from math import prod
 from time import monotonic
 from typing import TypeVar
 
-from cohort.batching import Outputs, Reply
+from cohort.batching import Outputs, Reply, Times
 from cohort.errors import CohortError, InferenceFailed
 from cohort.pipelines.deciding import (
     LONG_BYTES,
@@ -79,7 +79,7 @@ class PipelineRun:
         self._waited = 0.0
         self._going_on = 0  # cancelled runs that have not ended
         self._when_over: Callable[[], None] | None = None
-        self.times: tuple[float, float] | None = None
+        self.times: Times | None = None
 
     # -- for the submitter
 
@@ -316,7 +316,7 @@ class PipelineRun:
         self._stop()
         taken = monotonic() - self._began
         waited = min(self._waited, taken)
-        self.times = waited, taken - waited
+        self.times = waited, taken - waited, None
         if reply is not None:
             reply(outputs, None)
 

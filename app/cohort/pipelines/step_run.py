@@ -145,7 +145,9 @@ class StepRun:
             self.hired.leases.release()
         seconds = 0.0 if code == "Skipped" else monotonic() - self.began
         step, rows = self.step, max(self.count, 0)
-        return StepEnded(step.name, step.model, self.hired.version, code, seconds, rows), going_on
+        times = self._tickets[0].times if self._tickets else None
+        version = self.hired.version
+        return StepEnded(step.name, step.model, version, code, seconds, rows, times), going_on
 
     def _over(self, then: Callable[[], None]) -> None:
         self._left -= 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
+from cohort.batching import Times
 from cohort.errors import (
     CohortError,
     DeadlineExceeded,
@@ -29,6 +30,7 @@ class StepEnded(NamedTuple):
     code: OK, the error's name, Cancelled, or Skipped.
     seconds: Time from the step's request to the reply.
     rows: Number of rows that it ran for; 0 if steps take the request as a whole.
+    times: The times of its only or first request; default None: it did not run.
     """
 
     step: str
@@ -37,6 +39,7 @@ class StepEnded(NamedTuple):
     code: str
     seconds: float
     rows: int
+    times: Times | None = None
 
 
 StepObserver = Callable[[StepEnded], None]

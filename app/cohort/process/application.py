@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib import import_module
@@ -29,9 +30,13 @@ from cohort.http.pages import DOCS, STATIC, SafeInBrowsers, front_router, instal
 from cohort.http.playground.routes import PLAYGROUND, install_playground
 from cohort.http.predict.routes import predict_router
 from cohort.http.route_path import UnderRoot
+from cohort.http.sagemaker.routes import multi_model_router
+from cohort.http.spans import Traces
 from cohort.http.v1.routes import v1_router
 from cohort.http.v2.routes import v2_router
 from cohort.observability.access_log import AccessLog
+from cohort.observability.tracing import open_tracing
+from cohort.operating import MultiModel
 from cohort.process.lifespan import running_or_ended
 from cohort.process.service import Service
 from cohort.settings import Settings, read_settings
@@ -51,12 +56,13 @@ def create_app(
 
     models: The folder of models; default: the folder in the environment.
     settings: All settings; default: read from the environment and overridden by `options`, which
-        are named as those of `cohort serve`. Raises SettingsInvalid if they are invalid.
+        are named as those of `cohort serve`. Raises SettingsInvalid if they are invalid, and
+        TracingUnavailable if OTEL_TRACES_EXPORTER asks for what is not installed.
     access_log: Receives a line for each request; default None: no access log, as servers have one.
     """
     if settings is None:
         settings = read_settings({**options, **({} if models is None else {"models": models})})
-    service = Service(settings, access_log=access_log)
+    service = Service(settings, access_log=access_log, tracer=open_tracing(os.environ))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -93,7 +99,14 @@ def make_application(
         install_playground(app, service.control_plane, authority=service.authority)
     first_page = PLAYGROUND if settings.playground else DOCS
     app.include_router(front_router(service.control_plane, first_page))
-    app.include_router(health_router(service.control_plane))  # first: routes are tried in order
+    # first: routes are tried in order
+    app.include_router(health_router(service.control_plane, ready_path=settings.health_route))
+    if settings.multi_model:
+        most = settings.max_loaded_models
+        hosted = MultiModel(settings.models_folder, service.control_plane, most)
+        app.include_router(
+            multi_model_router(service.core.data_plane, hosted, authority=service.authority)
+        )
     app.include_router(predict_router(service.core.data_plane))
     app.include_router(invocations_router(service.core.data_plane, service.control_plane))
     app.include_router(v1_router(service.core.data_plane, service.control_plane))
@@ -116,13 +129,16 @@ def make_application(
         BodyLimit, limit=settings.max_body_mb * 2**20, memory=service.core.data_plane.memory
     )
     if service.authority.asks_callers:
-        app.add_middleware(CallersOnly, authority=service.authority)
+        opened = frozenset({settings.health_route})
+        app.add_middleware(CallersOnly, authority=service.authority, opened=opened)
     app.add_middleware(CheckedHeads, rules=service.head_rules)
     if settings.cors_origins:  # outside all refusals, so that pages can read them
         app.add_middleware(OtherOrigins, origins=settings.cors_origins)
     app.add_middleware(CloseWhenDraining, draining=lambda: service.control_plane.draining)
     app.add_middleware(SafeInBrowsers)
     app.add_middleware(LogLines, access_log=service.access_log)
+    if service.tracer is not None:
+        app.add_middleware(Traces, tracer=service.tracer)
     if settings.root_path:
         app.add_middleware(UnderRoot, root=settings.root_path)
     app.add_middleware(RequestIds)

@@ -54,9 +54,10 @@ class Core:
     data_plane: Answers requests.
 
     settings: The settings of the process.
+    traced: True if requests may have spans; default: False.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, traced: bool = False) -> None:
         self.rules = model_rules(
             settings.max_model_mb, settings.max_nodes, settings.custom_ops, settings.providers
         )
@@ -82,6 +83,7 @@ class Core:
         self.registry_events = Listeners[RegistryEvent]()
         self._steps = StepMetrics(self.metrics)
         self.registry = self._make_registry(settings)
+        self.registry.may_be_empty = settings.multi_model
         self.rollout_events = Listeners[RolloutEvent]()
         self.rollouts = Rollouts(lambda: self.registry.catalog, self.rollout_events)
         self.limit = ConcurrencyLimit(part_of(settings.max_concurrency, settings.workers))
@@ -89,10 +91,11 @@ class Core:
             self.registry,
             self.metrics,
             self.rollouts,
-            default_model=settings.default_model,
+            default_model=settings.default_model or settings.model_name or None,
             limit=self.limit,
             memory=self.memory,
             gather=self.scheduler.gather,
+            traced=traced,
         )
         rollout_metrics = RolloutMetrics()
         self.metrics.register(rollout_metrics, self._steps)
@@ -161,8 +164,8 @@ class Core:
             return
         log.info(
             "model inspected",
-            model=inspected.path.parent.parent.name,
-            version=inspected.path.parent.name,
+            model=inspected.model,
+            version=inspected.version,
             sha256=inspected.sha256,
             seconds=round(inspected.seconds, 3),
             harm=inspected.harm,

@@ -15,7 +15,7 @@ from cohort.errors import MAX_LISTED
 from cohort.process.remote_models import RemoteModels
 from cohort.process.startup import StartUp
 from cohort.registry import Registry
-from cohort.repository import EMPTY_FOLDER, QUIET_SECONDS, Problem, Snapshot, scan
+from cohort.repository import EMPTY_FOLDER, QUIET_SECONDS, Layout, Problem, Snapshot, scan
 from cohort.rollouts import Rollouts
 from cohort.rollouts.watcher import RolloutWatcher
 from cohort.session import clean_copies
@@ -72,6 +72,9 @@ class ModelLoader:
         self.again = asyncio.Event()
         self._remote = remote
         self._settings = settings
+        self._layout = Layout.of(
+            settings.model_name, links=settings.multi_model, remote=bool(settings.remote)
+        )
         self._registry = registry
         self._rollouts = rollouts
         self._watcher = watcher
@@ -157,7 +160,11 @@ class ModelLoader:
         self._scan_began = monotonic()
         try:
             snapshot, self._scan_seconds = await asyncio.to_thread(
-                _timed_scan, self._settings.models_folder, before, self._registry.kinds
+                _timed_scan,
+                self._settings.models_folder,
+                before,
+                self._registry.kinds,
+                self._layout,
             )
         finally:
             self._scan_began = None
@@ -181,8 +188,8 @@ class ModelLoader:
 
 
 def _timed_scan(
-    models: Path, before: Snapshot | None, kinds: Sequence[str]
+    models: Path, before: Snapshot | None, kinds: Sequence[str], layout: Layout
 ) -> tuple[Snapshot, float]:
     """Scan the folder; return the snapshot and the CPU seconds."""
     started = thread_time()
-    return scan(models, before, kinds=kinds), thread_time() - started
+    return scan(models, before, kinds=kinds, layout=layout), thread_time() - started

@@ -37,6 +37,7 @@ class RemoteModels:
             mirror_folder(settings.cache, settings.remote),
             max_bytes=available_memory() if largest is None else largest << 20,
             repeat=settings.watch_seconds,
+            model_name=settings.model_name,
         )
         self.metrics = RemoteMetrics(lambda: self._mirror.status)
         self._uses: dict[str, ModelUse] = {}

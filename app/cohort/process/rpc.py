@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from math import inf
 
 import structlog
 
@@ -48,6 +49,9 @@ async def start_rpc(service: Service, worker: ConnectedWorker | None = None) -> 
         authority=service.authority,
         access_log=service.access_log,
         regions=service.regions,
+        tracer=service.tracer,
+        max_age=settings.grpc_max_connection_age_seconds or inf,
+        grace=settings.drain_seconds,
     )
     if worker is not None and worker.gets_rpc:
         server.begin(_secure(service, addresses))

@@ -30,6 +30,7 @@ from cohort.connections.addresses import (
 from cohort.connections.listeners import handles_of, port_of
 from cohort.http.fast_path import WatchedConnection, protocol_factory
 from cohort.http.tls import TlsConnection
+from cohort.observability.tracing import Tracer, TracingUnavailable, open_tracing
 from cohort.process import logs
 from cohort.process.lifespan import LaterApplication
 from cohort.process.service import Service
@@ -86,12 +87,14 @@ def _serve(settings: Settings, writer: logs.LogWriter, membership: Membership | 
     if membership is not None:
         share_machine(membership.count)
     access_log = logs.access_log(writer, settings.log_format) if settings.access_log else None
+    tracer = _open_tracer(membership)
     try:
         service = Service(
             settings,
             log=writer,
             access_log=access_log,
             siblings=None if worker is None else worker.siblings,
+            tracer=tracer,
         )
     except ConfigProblems as error:
         for problem in error.problems:
@@ -126,6 +129,15 @@ def _serve(settings: Settings, writer: logs.LogWriter, membership: Membership | 
         _exit(status)
     if status:
         raise SystemExit(status)
+
+
+def _open_tracer(membership: Membership | None) -> Tracer | None:
+    """Start tracing if the environment asks for it. Raises SystemExit, after logging why."""
+    try:
+        return open_tracing(os.environ, None if membership is None else membership.place)
+    except TracingUnavailable as error:
+        log.error("cannot start", reason=str(error))  # noqa: TRY400 - the reason suffices
+        raise SystemExit(1) from None
 
 
 def _protocol_factory(service: Service) -> Callable[..., asyncio.Protocol]:
@@ -334,6 +346,7 @@ class Server(uvicorn.Server):
         for listener in sockets or []:
             listener.close()
         began, grace = monotonic(), self._service.settings.drain_seconds
+        self._service.ends_by = began + grace
         rpc = asyncio.create_task(self._rpc.stop(grace)) if self._rpc is not None else None
         until = monotonic() + LAST_REQUEST_SECONDS
         while self.server_state.connections and monotonic() < until:  # noqa: ASYNC110 - uvicorn has no event

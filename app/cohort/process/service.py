@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
+from time import monotonic
 from typing import Any
 
 from pydantic import SecretStr
@@ -12,10 +13,12 @@ from pydantic import SecretStr
 from cohort.auth import Caller, KeyRing, KeyWatcher
 from cohort.auth.authority import Authority
 from cohort.connections.tls import TlsFiles, TlsWatcher
+from cohort.http.calls import Match
 from cohort.http.fast_path import Hot
 from cohort.http.guards.heads import HeadRules
-from cohort.http.mlflow.calls import match_invocations
+from cohort.http.mlflow.calls import match_as_invocations, match_invocations
 from cohort.http.predict.calls import match_predict
+from cohort.http.sagemaker.calls import match_invoke
 from cohort.http.tls import Handshakes
 from cohort.http.v1.calls import match_v1
 from cohort.http.v2.infer import match_infer
@@ -30,6 +33,7 @@ from cohort.metrics import (
     WebhookMetrics,
 )
 from cohort.observability.access_log import AccessLog
+from cohort.observability.tracing import Tracer
 from cohort.open_inference import Regions
 from cohort.operating import ControlPlane, Lifecycle, ProcessHealth, ProcessPlane
 from cohort.process.background import Step, repeat
@@ -47,6 +51,9 @@ from cohort.workers.host_plane import HostPlane
 from cohort.workers.judging import Judging
 from cohort.workers.siblings import Siblings
 
+LAST_SPANS_SECONDS = 1.0
+"""Time to export the last spans, if requests took all of the drain's time."""
+
 
 class Service:
     """All parts of a server. `running` starts them, and stops them in reverse order.
@@ -61,11 +68,13 @@ class Service:
     regions: The shared memory that callers have registered.
     hot: The fast HTTP protocol.
     failed: True if it failed after its start.
+    ends_by: The end of the drain's time, in seconds on the monotonic clock.
 
     settings: The settings of the process.
     log: Counts log lines that were not written; default None: not counted.
     access_log: Receives a line for each request; default None: no access log.
     siblings: The other workers of this host; default: no other workers.
+    tracer: Traces requests; default None: nothing is traced.
     """
 
     def __init__(
@@ -75,8 +84,11 @@ class Service:
         log: LogLines | None = None,
         access_log: AccessLog | None = None,
         siblings: Siblings | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self.settings = settings
+        self.tracer = tracer
+        self.ends_by = float("inf")
         self.siblings = siblings
         self.access_log = access_log
         self.failed = False
@@ -88,7 +100,7 @@ class Service:
         self.tls = None if files is None else TlsWatcher(files)
         self.handshakes = Handshakes()
         self.webhooks, self.webhook_secret = make_webhooks(settings)
-        self.core = core = Core(settings)
+        self.core = core = Core(settings, traced=tracer is not None)
         self.files = ModelFiles(settings, core)
         core.registry_events.add(self._notify_of_version)
         core.rollout_events.add(self._notify_of_rollout)
@@ -126,12 +138,7 @@ class Service:
         )
         self.hot = Hot(
             core.data_plane,
-            matches=(
-                match_predict,
-                partial(match_infer, regions=self.regions),
-                match_v1,
-                match_invocations,
-            ),
+            matches=tuple(self._matches()),
             max_body=settings.max_body_mb * 2**20,
             keep_alive=settings.keep_alive_seconds,
             max_connections=part_of(settings.max_connections or 0, settings.workers)
@@ -143,9 +150,22 @@ class Service:
             access_log=access_log,
             cors=bool(settings.cors_origins),
             root=settings.root_path,
+            tracer=tracer,
         )
         self.keys.on_change(self.hot.forget_heads)
         core.metrics.register(*self._collectors(log))
+
+    def _matches(self) -> Iterator[Match]:
+        """Yield the inference APIs. A platform's own path comes first, except for V1 and V2."""
+        settings = self.settings
+        built_in = partial(match_infer, regions=self.regions), match_v1, match_invocations
+        own = settings.predict_route
+        if own and not any(match(own) for match in built_in):
+            yield partial(match_as_invocations, at=own)
+        if settings.multi_model:
+            yield match_invoke
+        yield match_predict
+        yield from built_in
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -162,6 +182,8 @@ class Service:
             self.handshakes.close()
             if self.access_log is not None:
                 self.access_log.flush()  # last: requests may end until now
+            if self.tracer is not None:
+                await self.tracer.close(max(self.ends_by - monotonic(), LAST_SPANS_SECONDS))
 
     def _background(self) -> Iterator[Background]:
         follow = self.files.watch.follow

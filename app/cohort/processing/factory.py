@@ -53,7 +53,7 @@ def asked_by_config(source: Source) -> Asked | None:
     if config is None or not (config.inputs or config.outputs):
         return None
     asked = ProcessingConfig(config.inputs, config.outputs)
-    return Asked(asked, f"{source.path.parent.parent.name}/config.yaml")
+    return Asked(asked, f"{source.name}/config.yaml")
 
 
 def with_trial(source: Source, asked: Asked | None) -> Source:
@@ -62,7 +62,7 @@ def with_trial(source: Source, asked: Asked | None) -> Source:
     asked: The requested processing; None: only the processing that the model's metadata declares.
     """
     if asked is None:
-        asked = Asked(ProcessingConfig(), f"{source.path.parent.parent.name}/config.yaml")
+        asked = Asked(ProcessingConfig(), f"{source.name}/config.yaml")
     return replace(source, preparation=TriedProcessing(asked, source.path.parent))
 
 

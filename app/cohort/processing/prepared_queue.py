@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextvars import copy_context
 from typing import Any
 
-from cohort.batching import Outputs, Reply
+from cohort.batching import Outputs, Reply, Times
 from cohort.connections.memory import count_bytes
 from cohort.errors import CohortError, InferenceFailed, Overloaded
 from cohort.observability.refusals import known_error
@@ -115,7 +116,7 @@ class PreparedRequest:
         self._taken = 0
 
     @property
-    def times(self) -> tuple[float, float] | None:
+    def times(self) -> Times | None:
         """See `Cancellable`."""
         return None if self._ticket is None else self._ticket.times
 
@@ -206,6 +207,7 @@ class PreparedRequest:
         if self._watch.deadline < NEVER:
             self._timer = self._loop.call_later(self._watch.seconds, self._end_late)
         loop, done = self._loop, self._work_done
+        context = copy_context()  # the steps of a pipeline behind it belong to the same trace
 
         def do() -> None:
             result: tuple[Any, Exception | None]
@@ -213,7 +215,7 @@ class PreparedRequest:
                 result = work(), None
             except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a response
                 result = None, error
-            loop.call_soon_threadsafe(done, *result)
+            loop.call_soon_threadsafe(done, *result, context=context)
 
         self._future = self._owner.workroom.submit(do, size)
 

@@ -24,14 +24,13 @@ def report_contradiction(opener: Opener, requests: Sequence[Arrays], reason: str
     The requests are kept under COHORT_CACHE, as a .npz of the arrays `<number>/<input>`. An OSError
     while they are written is ignored.
     """
-    folder = opener.origin.parent
     file = ""
     with suppress(OSError):
         file = _keep(opener, requests)
     log.error(
         "rows influence each other although the graph proves that they do not: please report it",
-        model=folder.parent.name,
-        version=folder.name,
+        model=opener.model_name,
+        version=opener.version_name,
         reason=reason,
         proof=str(opener.rows),
         requests=file,

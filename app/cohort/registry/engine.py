@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from cohort.batching import BatchEvent, BatchPolicy, Outputs, Reply, RunResult
+from cohort.batching import BatchEvent, BatchPolicy, Outputs, Reply, RunResult, Times
 from cohort.profiling import ProfileResult
 from cohort.registry.source import Source
 from cohort.repository import Published
@@ -144,11 +144,11 @@ class EngineDescription:
 class Cancellable(Protocol):
     """A request that was submitted.
 
-    times: After its run, the seconds that it waited and those of its run; None before.
+    times: After its run, the seconds that it waited, those of its run, and the run; None before.
     """
 
     @property
-    def times(self) -> tuple[float, float] | None: ...
+    def times(self) -> Times | None: ...
 
     def cancel(self) -> None:
         """Cancel the request; its reply is not called. No effect after the reply."""

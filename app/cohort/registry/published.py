@@ -28,11 +28,13 @@ class PublishedCatalog:
 
     catalog: Every model and version; replaced as a whole by each change.
     settled: True once the first load pass has ended.
+    may_be_empty: True if an empty catalog means only that no model was requested; default False.
     """
 
     def __init__(self) -> None:
         self.catalog: Catalog = {}
         self.settled = False
+        self.may_be_empty = False
         self._once_ready: frozenset[str] = frozenset()  # models that have had a READY version
         self._unavailable_of: tuple[Catalog, frozenset[str]] | None = None
         self._unavailable: list[str] = []  # the result for `_unavailable_of`
@@ -43,9 +45,9 @@ class PublishedCatalog:
         """Return the entry of `version`, or of the highest READY version if it is None.
 
         Raises ModelNotFound, VersionNotFound or NotReady. NotReady also if the server has no models
-        at all: another replica may have them.
+        at all, unless it `may_be_empty`: another replica may have them.
         """
-        if not self.catalog and self.settled:
+        if not self.catalog and self.settled and not self.may_be_empty:
             raise NotReady("the server has no models")
         entry = self.model(model)
         chosen = entry.default if version is None else self.version(model, version)

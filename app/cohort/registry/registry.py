@@ -44,7 +44,7 @@ from cohort.registry.published import PublishedCatalog
 from cohort.registry.retrying import Retries, why_failed
 from cohort.registry.source import Source
 from cohort.registry.succession import misfit_in_place
-from cohort.repository import ModelConfig, Published, Snapshot, Trust
+from cohort.repository import MODEL_FILE, ModelConfig, Published, Snapshot, Trust, is_model_file
 from cohort.session import CancellationToken
 
 CHECK_SECONDS = 5.0
@@ -268,7 +268,8 @@ class Registry(PublishedCatalog):
 
     def _factory_of(self, source: Source) -> EngineFactory:
         """Return the factory that opens a version. Raises LoadFailed if there is none."""
-        factory = self._engines.get(source.path.name)
+        name = source.path.name
+        factory = self._engines.get(MODEL_FILE if is_model_file(name) else name)
         if factory is None:
             raise LoadFailed(source.problem or f"this server cannot load {source.path.name}")
         return factory

@@ -54,6 +54,11 @@ class Source:
     code: str = ""
     preparation: Preparation | None = field(default=None, compare=False)
 
+    @property
+    def name(self) -> str:
+        """The model's name, as far as it is known: otherwise that of its folder."""
+        return self.model or self.path.parent.parent.name
+
     def is_on_disk(self) -> bool:
         """Return True if the files on disk have not changed. Reads the disk."""
         try:

@@ -19,6 +19,7 @@ from cohort.repository import (
     VERSION_NUMBER,
     Problem,
     VersionPolicy,
+    as_repository,
     models_beside,
 )
 
@@ -97,15 +98,20 @@ class ModelUse:
     loaded: Set[int] = NO_NUMBERS
 
 
-def arrange(list_files: RawListing) -> Listing:
-    """Sort files into models and versions; ignore hidden files and empty folders."""
+def arrange(list_files: RawListing, name: str | None = None) -> Listing:
+    """Sort files into models and versions; ignore hidden files and empty folders.
+
+    name: The name of the model if the repository may be one model, in a layout of
+        `cohort.repository`; default None: it has `<name>/<version>/model.onnx` only.
+    """
     files = list_files.files
     folders = {str(above) for file in files for above in PurePosixPath(file.path).parents}
     models: dict[str, RemoteModel] = {}
     inside: dict[tuple[str, int], dict[str, RemoteFile]] = {}
-    wrong: dict[str, str] = dict(models_beside([one.path for one in files if "/" not in one.path]))
+    places = _places(files, folders, name)
+    wrong: dict[str, str] = dict(models_beside([one for one in places.values() if "/" not in one]))
     for file in files:
-        model, _, rest = file.path.partition("/")
+        model, _, rest = places.get(file.path, "").partition("/")
         if not rest or (not file.size and file.path in folders) or _is_hidden(file.path):
             continue
         if not MODEL_NAME.fullmatch(model):
@@ -143,6 +149,14 @@ def arrange(list_files: RawListing) -> Listing:
             aside.add(model)
     problems = [Problem(place, "", sentence) for place, sentence in wrong.items()]
     return Listing(models, problems, aside)
+
+
+def _places(files: Sequence[RemoteFile], folders: Set[str], name: str | None) -> Mapping[str, str]:
+    """Return the place of each file in a repository, by its path; see `arrange`."""
+    if name is None:
+        return {one.path: one.path for one in files}
+    visible = [one.path for one in files if one.path not in folders and not _is_hidden(one.path)]
+    return as_repository(visible, name)
 
 
 def _is_hidden(path: str) -> bool:

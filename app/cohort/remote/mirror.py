@@ -113,6 +113,7 @@ class Mirror:
         REMOTE_QUIET_SECONDS.
     repeat: Seconds between two syncs of `run`, at least REMOTE_SYNC_SECONDS; 0: only when woken;
         default REMOTE_SYNC_SECONDS.
+    model_name: The name of the model if the repository may be one model; default None: it may not.
     """
 
     def __init__(
@@ -123,11 +124,12 @@ class Mirror:
         max_bytes: int | None = None,
         quiet: float = REMOTE_QUIET_SECONDS,
         repeat: float = REMOTE_SYNC_SECONDS,
+        model_name: str | None = None,
     ) -> None:
         self.status = MirrorStatus()
         self.on_change: Callable[[], None] = lambda: None
         self._address, self._max_bytes = address, max_bytes
-        self._quiet, self._repeat = quiet, repeat
+        self._quiet, self._repeat, self._model_name = quiet, repeat, model_name
         self._files = MirrorFiles(folder, address)
         self.models = self._files.models
         self._fetcher: Fetcher | None = None
@@ -239,7 +241,7 @@ class Mirror:
         if self._fetcher is None:
             self._fetcher = self._make_fetcher(RemoteStore(self._address))
         store = self._fetcher.store
-        listing = arrange(list_files(store, known=self._files.names()))
+        listing = arrange(list_files(store, known=self._files.names()), self._model_name)
         if self._is_empty_for_now(listing):
             raise RemoteFailed(
                 f"{self._address} no longer has a model; the local models stay for now"

@@ -12,6 +12,14 @@ into dataclasses, or raise `ConfigProblems`. `FollowedFiles` reads them again af
 
 from cohort.repository.cache_config import CachePolicy
 from cohort.repository.followed_files import FollowedFiles
+from cohort.repository.layouts import (
+    REPOSITORY,
+    Home,
+    Layout,
+    as_repository,
+    is_model_file,
+    why_not_one,
+)
 from cohort.repository.manifest import (
     MANIFEST_FILE,
     SIGNATURE_FILE,
@@ -104,6 +112,7 @@ __all__ = [
     "PIPELINE_FILE",
     "PROCESSING_RANGES",
     "QUIET_SECONDS",
+    "REPOSITORY",
     "SIGNATURE_FILE",
     "VERSION_FILES",
     "VERSION_NUMBER",
@@ -118,10 +127,12 @@ __all__ = [
     "Found",
     "FoundModel",
     "GivenExample",
+    "Home",
     "ImageInput",
     "InputConfig",
     "InputConfigs",
     "InputDistribution",
+    "Layout",
     "Manifest",
     "MeasuredOn",
     "ModelConfig",
@@ -147,10 +158,12 @@ __all__ = [
     "Untrusted",
     "VersionPolicy",
     "WarmUp",
+    "as_repository",
     "describe_features",
     "dump_manifest",
     "fingerprint_of",
     "invalid",
+    "is_model_file",
     "load_model_config",
     "load_trusted_keys",
     "log_problems",
@@ -170,4 +183,5 @@ __all__ = [
     "validate_tree",
     "verify_digests",
     "verify_opened",
+    "why_not_one",
 ]

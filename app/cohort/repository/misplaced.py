@@ -55,6 +55,17 @@ def config_elsewhere(files: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield file, f"is not read; rename it to {CONFIG_FILE}"
 
 
+def bad_number(name: str) -> str:
+    """Return the fix for a version's folder that is not named by a number."""
+    if named := re.fullmatch(r"[vV]\.?([1-9][0-9]{0,17})", name):
+        return f"a version's folder must be named by its number alone; rename it to {named[1]}"
+    if re.fullmatch("0+[1-9][0-9]*", name):
+        return f"a version must not have leading zeros; rename it to {name.lstrip('0')}"
+    if name == "0":
+        return "a version must be >= 1"
+    return "a version's folder must be named by its number, such as 1"
+
+
 def model_without_version(name: str, files: Sequence[str]) -> str:
     """Return the right place for the model of a folder without versions."""
     loose = MODEL_FILE if MODEL_FILE in files else next(filter(_is_model, files), "")

@@ -25,7 +25,16 @@ from pathlib import Path
 
 from cohort.errors import MODEL_NAME, available
 from cohort.repository.folders import look_into, why_unreadable
+from cohort.repository.layouts import (
+    FIRST_VERSION,
+    REPOSITORY,
+    Layout,
+    is_model_file,
+    real_folder,
+    why_not_one,
+)
 from cohort.repository.misplaced import (
+    bad_number,
     config_elsewhere,
     model_in_version,
     model_without_version,
@@ -143,6 +152,7 @@ def scan(
     *,
     quiet: float = QUIET_SECONDS,
     kinds: Sequence[str] = (MODEL_FILE,),
+    layout: Layout = REPOSITORY,
 ) -> Snapshot:
     """Read the models folder. Never raises; the snapshot contains the problems.
 
@@ -150,21 +160,24 @@ def scan(
     previous: The last snapshot; default None: this is the first scan.
     quiet: Seconds without a change after which a version is complete; 0 accepts it at once.
     kinds: The possible model files of a version; the first one found determines the kind.
+    layout: The layouts that the folder may have; default: only that of a repository.
     """
     if previous is not None:
-        return _scan(models, previous, quiet, kinds)
-    first = _scan(models, Snapshot(), quiet, kinds)
+        return _scan(models, previous, quiet, kinds, layout)
+    first = _scan(models, Snapshot(), quiet, kinds, layout)
     if not first.settling:
         return first
     time.sleep(quiet)
-    return _scan(models, first, quiet, kinds)
+    return _scan(models, first, quiet, kinds, layout)
 
 
-def _scan(models: Path, previous: Snapshot, quiet: float, kinds: Sequence[str]) -> Snapshot:
+def _scan(
+    models: Path, previous: Snapshot, quiet: float, kinds: Sequence[str], layout: Layout
+) -> Snapshot:
     """Read one tree; repeat it, at most MAX_READS times, if a link changed its target."""
     tree = os.path.realpath(models)
     for _ in range(MAX_READS):
-        seen = _Scan(models, previous, quiet, kinds).snapshot()
+        seen = _Scan(models, previous, quiet, kinds, layout).snapshot()
         before, tree = tree, os.path.realpath(models)
         if tree == before:
             break
@@ -175,8 +188,9 @@ class _Scan:
     """One pass over the models folder, which collects models and problems."""
 
     def __init__(
-        self, models: Path, previous: Snapshot, quiet: float, kinds: Sequence[str]
+        self, models: Path, previous: Snapshot, quiet: float, kinds: Sequence[str], layout: Layout
     ) -> None:
+        self._layout = layout
         self._folder = models
         self._previous = previous
         self._quiet = quiet
@@ -192,10 +206,14 @@ class _Scan:
         before = self._previous
         try:
             device = self._folder.stat().st_dev
-            folders, files = look_into(self._folder)
+            home = self._layout.home(self._folder)
+            top = self._folder / home.folder
+            folders, files = ([], []) if home.name else look_into(top)
         except (OSError, ValueError) as error:
             return self._all_stay(why_unreadable(error, self._folder))
         models: dict[str, FoundModel] = {}
+        if home.name and (one := self._model(home.name, top)) is not None:
+            models[home.name] = one
         for name in folders:
             if not MODEL_NAME.fullmatch(name):
                 self._note(
@@ -203,8 +221,10 @@ class _Scan:
                     "is not a model name: use at most 128 letters, digits, '.', '_' and '-', "
                     "beginning with a letter or digit",
                 )
-            elif (model := self._model(name, self._folder / name)) is not None:
+            elif (model := self._model(name, top / name)) is not None:
                 models[name] = model
+        if problem := self._layout.why_not_named(models):
+            self._note(str(self._folder), problem)
         for file, sentence in (*models_beside(files), *not_pulled(files, folders)):
             self._note(file, sentence)
         if any(model.versions for model in models.values()):
@@ -235,7 +255,8 @@ class _Scan:
 
     def _keep_for(self, seconds: float, models: dict[str, FoundModel]) -> None:
         """Add versions of the last scan to `models` unless they have been missing for `seconds`."""
-        for name, before in self._previous.models.items():
+        kept_models = {} if self._layout.links else self._previous.models
+        for name, before in kept_models.items():
             model = models.get(name)
             present = {} if model is None else model.versions
             missing = before.versions.keys() - present.keys()
@@ -264,7 +285,7 @@ class _Scan:
 
     def _signature(self, found: Found) -> Signature | None:
         known = self._previous.signatures
-        if found.path.name != MODEL_FILE:
+        if not is_model_file(found.path.name):
             return None
         signature = known[found.stamp] if found.stamp in known else read_signature(found.path)
         self._signatures[found.stamp] = signature
@@ -289,16 +310,23 @@ class _Scan:
             if (config := self._previous.configs.get(name)) is not None:
                 self._configs[name] = config
             return self._previous.models.get(name)
-        config = self._config(folder)
+        config = self._config(name, folder)
         self._problems += config.problems
         for file, sentence in config_elsewhere(files):
             self._note(f"{name}/{file}", sentence)
         versions: dict[int, Found] = {}
+        loose_file = self._layout.loose_model(files)
+        if loose_file:  # the folders next to it are its own
+            inside = [one for one in inside if VERSION_NUMBER.fullmatch(one)]
         for version in inside:
             if not VERSION_NUMBER.fullmatch(version):
-                self._note(f"{name}/{ascii(version)[1:-1]}", _bad_number(version))
+                self._note(f"{name}/{ascii(version)[1:-1]}", bad_number(version))
             elif (found := self._version(name, version, f"{folder}/{version}")) is not None:
                 versions[int(version)] = found
+        if loose_file and not inside:
+            place = str(real_folder(folder, loose_file))
+            found = self._version(name, FIRST_VERSION, place, (loose_file,))
+            versions = {} if found is None else {1: found}
         if loose := PIPELINE_FILE in files and PIPELINE_FILE in self._kinds:
             if "1" in inside:
                 self._note(f"{name}/{PIPELINE_FILE}", "is not read, because there is a folder 1")
@@ -308,20 +336,23 @@ class _Scan:
         unpulled = list(not_pulled(files, inside))
         for file, sentence in unpulled:
             self._note(f"{name}/{file}", sentence)
-        if not inside and not unpulled and not loose:
-            self._note(name, f"has no version{model_without_version(name, files)}")
+        if not inside and not unpulled and not loose and not loose_file:
+            several = why_not_one(files) if self._layout.loose else ""
+            self._note(name, several or f"has no version{model_without_version(name, files)}")
         self._compare_wanted(name, config.config, versions)
         if not versions and name not in self._previous.models:
             return None
         problem = "; ".join(str(problem) for problem in config.problems)
-        code = self._code(folder, files, config.config)
+        code = self._code(name, folder, files, config.config)
         return FoundModel(name, folder, versions, config.config, problem, code)
 
-    def _code(self, folder: Path, files: Sequence[str], config: ModelConfig | None) -> str:
+    def _code(
+        self, name: str, folder: Path, files: Sequence[str], config: ModelConfig | None
+    ) -> str:
         if config is None or config.transform is None:
             return ""
         stamp, changed = stamp_modules(folder, files)
-        before = self._previous.models.get(folder.name)
+        before = self._previous.models.get(name)
         if before is not None and before.code and abs(self._wall - changed) < self._quiet:
             return before.code  # a write may be in progress
         return stamp
@@ -334,8 +365,8 @@ class _Scan:
                 sentence = f"version {number} not found{available(versions)}"
                 self._problems.append(Problem(f"{name}/{CONFIG_FILE}", "versions", sentence))
 
-    def _config(self, folder: Path) -> _Config:
-        before = self._previous.configs.get(folder.name)
+    def _config(self, name: str, folder: Path) -> _Config:
+        before = self._previous.configs.get(name)
         stamp = _file_times(f"{folder}/{CONFIG_FILE}")
         if before is None or stamp is None or before.stamp != stamp or self._is_fresh(stamp):
             try:
@@ -343,7 +374,7 @@ class _Scan:
             except ConfigProblems as error:
                 last = before.config if before else None
                 before = _Config(stamp, last, error.problems)
-        self._configs[folder.name] = before
+        self._configs[name] = before
         return before
 
     def _is_fresh(self, stamp: FileTimes) -> bool:
@@ -361,7 +392,7 @@ class _Scan:
             if before is not None and before.stamp == stamp:
                 return before
             folder = Path(path)
-            file, problem = _model_file(folder, kinds or self._kinds)
+            file, problem = self._model_file(folder, kinds or self._kinds)
             hint = model_in_version(path) if problem == NO_MODEL else ""
         except OSError as error:
             if not os.path.lexists(path):  # since it was listed
@@ -381,26 +412,16 @@ class _Scan:
             return before if stays else None
         return Found(file, folder, stamp)
 
+    def _model_file(self, folder: Path, kinds: Sequence[str]) -> tuple[Path, str]:
+        """Return a version's model file, and why it is unusable or "". Raises OSError."""
+        loose = self._layout.loose_model(look_into(folder)[1]) if self._layout.loose else ""
+        for kind in (*kinds, *([loose] if loose else [])):
+            if (problem := why_no_model(folder / kind)) != NO_MODEL:
+                return folder / kind, problem
+        return folder / MODEL_FILE, NO_MODEL
+
     def _note(self, file: str, sentence: str) -> None:
         self._problems.append(Problem(file, "", sentence))
-
-
-def _model_file(folder: Path, kinds: Sequence[str]) -> tuple[Path, str]:
-    """Return a version's model file, and why it is unusable or "". Raises OSError."""
-    for kind in kinds:
-        if (problem := why_no_model(folder / kind)) != NO_MODEL:
-            return folder / kind, problem
-    return folder / MODEL_FILE, NO_MODEL
-
-
-def _bad_number(name: str) -> str:
-    if named := re.fullmatch(r"[vV]\.?([1-9][0-9]{0,17})", name):
-        return f"a version's folder must be named by its number alone; rename it to {named[1]}"
-    if re.fullmatch("0+[1-9][0-9]*", name):
-        return f"a version must not have leading zeros; rename it to {name.lstrip('0')}"
-    if name == "0":
-        return "a version must be >= 1"
-    return "a version's folder must be named by its number, such as 1"
 
 
 def _file_times(path: str) -> FileTimes | None:

@@ -51,7 +51,7 @@ class CachedEngines(FactoryAround):
             raise LoadFailed(f"{source.model}/config.yaml: cache: {NO_PIPELINES}")
         if config.state:
             opened.close()
-            name = source.path.parent.parent.name
+            name = source.name
             raise LoadFailed(
                 f"{name}/config.yaml: cache: answers of a model with state depend on its "
                 "sequence: remove cache or state"

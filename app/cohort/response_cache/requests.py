@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from time import monotonic
 from typing import Any, Protocol
 
-from cohort.batching import Outputs, Reply
+from cohort.batching import Outputs, Reply, Times
 from cohort.errors import CohortError, DeadlineExceeded, InferenceFailed
 from cohort.registry import Cancellable
 from cohort.response_cache.store import Key
@@ -65,7 +65,7 @@ class CachedRequest:
         self.priority = priority
 
     @property
-    def times(self) -> tuple[float, float] | None:
+    def times(self) -> Times | None:
         """See `Cancellable`."""
         return None if self.ticket is None else self.ticket.times
 

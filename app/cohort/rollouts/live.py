@@ -19,6 +19,7 @@ from cohort.errors import (
     SequenceEnded,
     TooLarge,
 )
+from cohort.observability.tracing import current_span, set_current
 from cohort.rollouts.checks import FailureChecks
 from cohort.rollouts.config import RolloutConfig
 from cohort.rollouts.decision_store import Decision
@@ -219,7 +220,11 @@ class LiveRollout:
             arrays = {name: array[rows] for name, array in arrays.items()}
             outputs = [output[rows] for output in outputs]
             counts = [*compress(counts, wanted)]
-        shadow.offer_rows(arrays, specs, outputs, counts)
+        if (span := current_span()) is None:
+            shadow.offer_rows(arrays, specs, outputs, counts)
+        else:
+            with set_current(span.chosen(wanted)):
+                shadow.offer_rows(arrays, specs, outputs, counts)
 
     def _count_given_up(self, outcome: CallerOutcome) -> None:
         """Count a request whose caller stopped waiting, if it had waited for long."""

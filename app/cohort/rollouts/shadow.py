@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from time import monotonic
@@ -13,6 +13,7 @@ from typing import Any
 from cohort.batching import Outputs
 from cohort.comparing import SAME_BITS, SAME_DECISION, Criterion, OutputDifference, Pair, compare
 from cohort.errors import CohortError, DeadlineExceeded, NotReady, Overloaded
+from cohort.observability.tracing import current_span
 from cohort.rollouts.events import Compared, Dropped, RolloutObserver
 from cohort.rollouts.examples import ShadowExample
 from cohort.rollouts.judgement import Guard, Verdict, judge
@@ -98,8 +99,11 @@ class ShadowRunner:
     def offer(self, arrays: Arrays, specs: Sequence[TensorSpec], outputs: Outputs) -> None:
         """Run a copy of a request answered with `outputs`, once a slot is idle; never raises."""
         answered = by_name(specs, outputs)
+        ended = self._traced()
 
         def replied(answer: Arrays | None, error: CohortError | None) -> None:
+            if ended is not None:
+                ended(error)
             if answer is None:
                 self._no_answer(arrays, answered, error)
             elif self._are_many(1):
@@ -129,8 +133,11 @@ class ShadowRunner:
         ends = [*accumulate(counts[:taken], initial=0)]
         parts = [slice(*ends) for ends in pairwise(ends)]
         rows = ends[-1]
+        ended = self._traced()
 
         def replied(answer: Arrays | None, error: CohortError | None) -> None:
+            if ended is not None:
+                ended(error)
             if isinstance(error, GAVE_NO_ANSWER) or self._are_many(taken):
                 self._drop(taken)
             elif answer is None or any(one.shape[:1] != (rows,) for one in answer.values()):
@@ -167,6 +174,14 @@ class ShadowRunner:
     def close(self) -> None:
         """Drop the waiting copies."""
         self._side_queue.close()
+
+    def _traced(self) -> Callable[[CohortError | None], None] | None:
+        """Return a function that ends the span of a copy; None if its request is not traced."""
+        span = current_span()
+        if span is None:
+            return None
+        began, version = monotonic(), self.shadow.version
+        return lambda error: span.shadow(version, began, "OK" if error is None else error.code)
 
     def _are_many(self, copies: int) -> bool:
         """Return True if too many would wait to be compared with `copies` more."""

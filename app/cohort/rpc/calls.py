@@ -22,7 +22,7 @@ from cohort.observability.request_ids import REQUEST_ID, new_request_id
 from cohort.rpc.certificates import names_in_pem
 from cohort.rpc.errors import details_of, grpc_status, metadata_of
 from cohort.rpc.status import StatusCode
-from cohort.rpc.tracing import ADMIN_METHODS, Trace
+from cohort.rpc.tracing import ADMIN_METHODS, Trace, begin_span
 from cohort.rpc.transfers import Aborted, CallFacts, Context, Transfers
 from cohort.serving import RequestContext
 
@@ -185,7 +185,16 @@ def begin_call(context: CallFacts, transfers: Transfers, method: str) -> Trace:
         request_id = new_request_id().decode()  # so that its log line identifies the call
     if request_id:
         context.set_trailing_metadata(((REQUEST_ID, request_id),))
-    return Trace(method, context.peer(), request_id, transfers.access_log)
+    return start_trace(context, transfers, method, request_id)
+
+
+def start_trace(context: CallFacts, transfers: Transfers, method: str, request_id: str) -> Trace:
+    """Start the trace of a call; whether it is sampled is drawn once."""
+    access_log, tracer = transfers.access_log, transfers.tracer
+    if tracer is None:
+        return Trace(method, context.peer(), request_id, access_log)
+    traced = context.traced or begin_span(tracer, method, context.sent_headers())
+    return Trace(method, context.peer(), request_id, access_log, traced)
 
 
 def left(context: CallFacts) -> StatusCode:
@@ -235,9 +244,16 @@ class MetadataHeaders:
         return None
 
 
-def request_context(context: CallFacts, caller: Caller | None) -> RequestContext:
-    """Return the request context of a call."""
+def request_context(
+    context: CallFacts, caller: Caller | None, trace: Trace | None
+) -> RequestContext:
+    """Return the request context of a call, or of a message with this trace."""
     deadline, request_id = context.deadline, context.request_id
     return RequestContext(
-        context.peer(), MetadataHeaders(context), request_id, caller, deadline=deadline
+        context.peer(),
+        MetadataHeaders(context),
+        request_id,
+        caller,
+        deadline=deadline,
+        span=None if trace is None else trace.traced.span,
     )

@@ -13,12 +13,14 @@ import structlog
 from cohort.auth.authority import Caller
 from cohort.connections.body_pace import BODY_TOO_SLOW, MIN_BYTES_PER_SECOND, WINDOW_SECONDS
 from cohort.errors import CohortError, InvalidInput, NotReady
-from cohort.http2 import SentMessage, Stream
+from cohort.http2 import SHUTTING_DOWN, SentMessage, Stream
 from cohort.http2.frames import ErrorCode
 from cohort.http2.heads import trailers
 from cohort.http2.send_queue import Part
+from cohort.observability.tracing import Carrier
 from cohort.rpc.errors import TrailingMetadata
 from cohort.rpc.status import StatusCode
+from cohort.rpc.tracing import Traced
 from cohort.rpc.transfers import OPEN_SECONDS, Aborted, CallMetadata, message_too_large
 
 log = structlog.get_logger("cohort.rpc")
@@ -53,6 +55,7 @@ class StreamContext:
     """The metadata and deadline of a stream's call."""
 
     parsed: object = None
+    traced: Traced | None = None
 
     def __init__(self, stream: Stream, most_bytes: int) -> None:
         self.stream = stream
@@ -77,6 +80,10 @@ class StreamContext:
     def invocation_metadata(self) -> CallMetadata:
         """Return the metadata that the caller sent."""
         return self.stream.head.metadata()
+
+    def sent_headers(self) -> Carrier:
+        """Return the metadata that the caller sent, as it was sent."""
+        return self.stream.head.rest
 
     def client_certificate(self) -> bytes | None:
         """Return the caller's certificate in PEM, or None."""
@@ -245,7 +252,7 @@ class TaskCall(StreamContext):
             if error is not None:
                 self.refuse(error)
 
-    def close(self) -> None:
+    def close(self, reason: str = SHUTTING_DOWN) -> None:
         """Do nothing: the handler ends on its own when the server stops."""
 
     def end_reading(self) -> None:

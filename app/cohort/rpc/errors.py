@@ -90,6 +90,9 @@ def metadata_of(error: CohortError, request_id: str) -> TrailingMetadata:
     return about
 
 
-def log_grpc_refusal(error: CohortError, method: str, request_id: str) -> None:
-    """Log one line for a call of `method` that was refused or failed."""
-    log_refusal(log, error, request_id, method=method)
+def log_grpc_refusal(error: CohortError, method: str, request_id: str, trace_id: str = "") -> None:
+    """Log one line for a call of `method` that was refused or failed.
+
+    trace_id: Its trace; default "": no trace.
+    """
+    log_refusal(log, error, request_id, trace_id, method=method)

@@ -68,7 +68,9 @@ class InferCalls:
         """
         context, reply = call.context, AwaitedReply[Sequence[Part]]()
         plane = self._plane.limited_to(call.models)
-        exchange = Exchange(plane, request_context(context, call.caller), reply, call.hold)
+        exchange = Exchange(
+            plane, request_context(context, call.caller, call.trace), reply, call.hold
+        )
         make = partial(MessageCall, limit=self._limit, streamed=streamed, regions=self._regions)
         late = False
         try:

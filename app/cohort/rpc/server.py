@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
+from math import inf
 from time import monotonic
 
 from cohort.auth.authority import Authority
@@ -26,6 +27,7 @@ from cohort.http2 import (
 from cohort.http2.send_queue import Part
 from cohort.observability.access_log import AccessLog
 from cohort.observability.request_ids import new_request_id
+from cohort.observability.tracing import Tracer
 from cohort.open_inference import NO_REGIONS, Regions
 from cohort.operating import ControlPlane
 from cohort.rpc import inference_pb2 as messages
@@ -90,6 +92,8 @@ class RpcServer:
     several: True if other workers listen on the same port; default False.
     connections: The set of open connections; default: a new set.
     regions: The callers' shared memory regions; default: shared memory is off.
+    tracer: Traces calls; default None: nothing is traced.
+    max_age, grace: As in `ConnectionLimits`; default: connections may have any age.
     """
 
     def __init__(
@@ -107,6 +111,9 @@ class RpcServer:
         several: bool = False,
         connections: set[Http2Connection] | None = None,
         regions: Regions = NO_REGIONS,
+        tracer: Tracer | None = None,
+        max_age: float = inf,
+        grace: float = inf,
     ) -> None:
         self._infer_calls = InferCalls(data, max_message_bytes, regions)
         self._shared_memory = SharedMemoryCalls(regions)
@@ -115,6 +122,7 @@ class RpcServer:
             max_message_bytes,
             max(1, max_calls // OPEN_CALLS_SHARE),
             access_log,
+            tracer,
         )
         self._gate = CallerGate(authority)
         self._small = SmallMessages(data, self._gate, self._transfers)
@@ -147,6 +155,8 @@ class RpcServer:
             closed=self._closed,
             idle_seconds=idle_seconds,
             turns=Turns(between=0.0),
+            max_age=max_age,
+            grace=grace,
         )
         self._calls_open = 0
         self._memory, self._heads = data.memory, data.memory.hold()

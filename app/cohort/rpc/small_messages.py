@@ -13,11 +13,12 @@ from time import monotonic
 from cohort.auth.authority import Caller
 from cohort.codec import MAX_ROWS_BODY_BYTES
 from cohort.errors import CohortError, DeadlineExceeded
-from cohort.http2 import Stream
+from cohort.http2 import SHUTTING_DOWN, Stream
 from cohort.http2.heads import OK_TRAILERS, trailers
 from cohort.observability.refusals import known_error
 from cohort.observability.request_ids import REQUEST_ID
-from cohort.rpc.calls import CallerGate, request_context
+from cohort.observability.tracing import RequestSpan
+from cohort.rpc.calls import CallerGate, request_context, start_trace
 from cohort.rpc.context import StreamContext, TaskCall
 from cohort.rpc.errors import details_of, grpc_status, metadata_of
 from cohort.rpc.message_rows import MessageRows
@@ -44,7 +45,8 @@ class SmallMessages:
     """
 
     def __init__(self, plane: DataPlane, gate: CallerGate, transfers: Transfers) -> None:
-        self.access_log = transfers.access_log
+        self.observed = transfers.access_log is not None or transfers.tracer is not None
+        self._transfers = transfers
         self.most_bytes = transfers.most(anyone=False)
         self._plane = plane
         self._gate = gate
@@ -67,7 +69,7 @@ class SmallMessages:
 
     def trace(self, context: StreamContext, method: str) -> Trace:
         """Start the trace of a message that arrives now."""
-        return Trace(method, context.peer(), context.request_id, self.access_log)
+        return start_trace(context, self._transfers, method, context.request_id)
 
 
 class SmallMessage:
@@ -93,7 +95,12 @@ class SmallMessage:
     @property
     def context(self) -> RequestContext:
         """Return the message's request context."""
-        return request_context(self.call, self.caller)
+        return request_context(self.call, self.caller, self.trace)
+
+    @property
+    def span(self) -> RequestSpan | None:
+        """Return the message's span, or None if it is not traced."""
+        return None if self.trace is None else self.trace.traced.span
 
     def enter(self, caller: Caller, *, counted: bool) -> None:
         """Set the caller; `counted` is True if the caller's quota counts the message."""
@@ -150,7 +157,7 @@ class SmallCall(StreamContext, SmallMessage):
         self._messages = messages
         self._serve = serve
         self._since = monotonic()
-        if messages.access_log is not None:
+        if messages.observed:
             self.trace = messages.trace(self, _METHOD)
 
     @property
@@ -205,7 +212,7 @@ class SmallCall(StreamContext, SmallMessage):
         elif self.deadline is not None and now >= self.deadline:
             self.fail(DeadlineExceeded(self.deadline - self._since))
 
-    def close(self) -> None:
+    def close(self, reason: str = SHUTTING_DOWN) -> None:
         """Do nothing: the call has one message only."""
 
     def end_reading(self) -> None:
@@ -248,6 +255,8 @@ class SmallCall(StreamContext, SmallMessage):
     def _hand_over(self) -> TaskCall:
         self.response_complete = True
         call = self._serve(self.stream)
+        if self.trace is not None:
+            call.traced = self.trace.traced
         if self.caller is not None:
             call.admitted = self.caller
             call.when_over(self.end_count)

@@ -12,7 +12,7 @@ from time import monotonic
 from cohort.codec import MAX_ROWS_BODY_BYTES
 from cohort.connections.memory import SMALL_BYTES, MemoryHold
 from cohort.errors import CohortError, DeadlineExceeded, InvalidInput, NotReady
-from cohort.http2 import SentMessage, Stream
+from cohort.http2 import SHUTTING_DOWN, SentMessage, Stream
 from cohort.http2.send_queue import Part
 from cohort.observability.refusals import known_error
 from cohort.rpc.calls import CallerGate, RpcCall, begin_call, forget_locals, left, parse_message
@@ -65,7 +65,8 @@ class InferStream(StreamContext):
         self.service = service
         self._pending: deque[StreamRequest] = deque()
         self._arrival: Arrival | None = None
-        self._closed = self._flush_soon = False
+        self._closed = ""  # why it reads no more
+        self._flush_soon = False
         self._loop = asyncio.get_running_loop()
         self.trace = begin_call(self, service.transfers, _METHOD)
         self._timer = None
@@ -80,9 +81,9 @@ class InferStream(StreamContext):
         except CohortError as error:
             self.refuse(error)
 
-    def close(self) -> None:
-        """Stop reading; answer the requests already read."""
-        self._closed = True
+    def close(self, reason: str = SHUTTING_DOWN) -> None:
+        """Stop reading; answer the requests already read, and then end the call."""
+        self._closed = reason
         self._end_if_over()
 
     # -- for its stream
@@ -167,11 +168,12 @@ class InferStream(StreamContext):
         if self._pending or self.stream.closed:
             return
         if self._closed:
-            self.refuse(NotReady("the server is shutting down"))
+            self.refuse(NotReady(self._closed))
         elif self.stream.partial and self.stream.ended:
             self.refuse(InvalidInput("the call ends within a message"))
         elif self.stream.ended:
             self.end(StatusCode.OK)
+            self.trace.end_span(StatusCode.OK)
             self._leave_all()
 
     def _time_over(self, seconds: float) -> None:
@@ -183,6 +185,7 @@ class InferStream(StreamContext):
         pending, self._pending = self._pending, deque()
         for request in pending:
             request.leave_unanswered()
+        self.trace.end_span(StatusCode.CANCELLED)  # no effect if it has ended
 
 
 class StreamRequest(SmallMessage):
@@ -198,7 +201,7 @@ class StreamRequest(SmallMessage):
         self._hold: MemoryHold | None = None
         self._task: asyncio.Task[None] | None = None
         self._alone = False
-        if call.service.transfers.access_log is not None:
+        if call.service.transfers.access_log is not None or call.trace.traced.span is not None:
             self.trace = call.trace.of_message()
 
     @property

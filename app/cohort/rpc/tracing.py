@@ -10,7 +10,15 @@ from cohort.errors import CohortError
 from cohort.observability.access_log import AccessLog, Answering, Facts
 from cohort.observability.audit import AdminResult, log_admin_request
 from cohort.observability.request_ids import new_request_id
+from cohort.observability.tracing import (
+    Carrier,
+    RequestSpan,
+    Tracer,
+    trace_id_in,
+    traceparent_in,
+)
 from cohort.rpc.errors import grpc_status, log_grpc_refusal
+from cohort.rpc.inference_pb2 import DESCRIPTOR
 from cohort.rpc.status import StatusCode
 from cohort.serving import Group
 
@@ -29,6 +37,42 @@ ADMIN_METHODS = frozenset({"RepositoryModelLoad", "RepositoryModelUnload"})
 _FAILED = frozenset({StatusCode.INTERNAL, StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED})
 
 
+UNTRACED = frozenset(
+    {"Check", "List", "Watch", "ServerLive", "ServerReady", "ServerReflectionInfo"}
+)
+"""Methods that load balancers and tools call, which have no spans."""
+
+_SERVICE = DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
+
+
+class Traced(NamedTuple):
+    """The trace of a call.
+
+    span: Its span; None if it is not sampled.
+    traceparent: The header that was sent; None without one.
+    """
+
+    span: RequestSpan | None = None
+    traceparent: str | None = None
+
+    @property
+    def trace_id(self) -> str:
+        """The trace id, sampled or not; "" if there is none."""
+        return trace_id_in(self.traceparent) if self.span is None else self.span.trace_id
+
+
+NOT_TRACED = Traced()
+
+
+def begin_span(tracer: Tracer, method: str, carrier: Carrier) -> Traced:
+    """Begin the span of a call, if it is sampled."""
+    traceparent = traceparent_in(carrier)
+    if method in UNTRACED or not tracer.may_sample(traceparent):
+        return Traced(None, traceparent)
+    about = {"rpc.system": "grpc", "rpc.service": _SERVICE, "rpc.method": method}
+    return Traced(tracer.begin(f"{_SERVICE}/{method}", carrier, about), traceparent)
+
+
 class Trace:
     """One call, or one message of a stream.
 
@@ -40,15 +84,23 @@ class Trace:
     method: The name of the method.
     peer: The client address, which identifies the connection.
     access_log: Receives the call's line; None: no line.
+    traced: Its span; default: nothing is traced.
     """
 
     __slots__ = (
         "_access_log", "_began", "_method", "_peer", "action", "caller", "lease", "request_id",
+        "traced",
     )  # fmt: skip
 
     def __init__(
-        self, method: str, peer: str, request_id: str, access_log: AccessLog | None
+        self,
+        method: str,
+        peer: str,
+        request_id: str,
+        access_log: AccessLog | None,
+        traced: Traced = NOT_TRACED,
     ) -> None:
+        self.traced = traced
         self._method = method
         self._peer = peer  # not the call: it has a trace, and that would be a reference cycle
         self._access_log = access_log
@@ -60,7 +112,9 @@ class Trace:
 
     def of_message(self) -> Trace:
         """Start the trace of one message of this stream, which arrives now."""
-        return Trace(self._method, self._peer, self.request_id, self._access_log)
+        span, traceparent = self.traced
+        traced = Traced(None if span is None else span.message("message"), traceparent)
+        return Trace(self._method, self._peer, self.request_id, self._access_log, traced)
 
     def end_shared(self, group: Group, size: int) -> None:
         """Log that a batch answered the call, with a response of `size` bytes."""
@@ -71,7 +125,7 @@ class Trace:
     def refuse(self, error: CohortError) -> None:
         """Log that the call is refused or fails, and its end."""
         self.request_id = self.request_id or new_request_id().decode()
-        log_grpc_refusal(error, self._method, self.request_id)
+        log_grpc_refusal(error, self._method, self.request_id, self.traced.trace_id)
         self.end(grpc_status(error))
 
     def end(self, code: StatusCode, size: int = 0) -> None:
@@ -85,10 +139,19 @@ class Trace:
                 result=_result(code),
                 status=code.name,
             )
+        self.end_span(code)
         if self._access_log is None:
             return
         facts = Facts.of(self._method, "", code.name, self.lease, self.caller)
-        self._access_log.add((monotonic(), self._began, size, self.request_id, facts))
+        trace_id = self.traced.trace_id
+        self._access_log.add((monotonic(), self._began, size, self.request_id, facts, trace_id))
+
+    def end_span(self, code: StatusCode) -> None:
+        """End the call's span, if it has one."""
+        span = self.traced.span
+        if span is not None:
+            span.set({"rpc.grpc.status_code": code.value})
+            span.end(failed=code in _FAILED or code is StatusCode.UNIMPLEMENTED)
 
 
 def _host(peer: str) -> str:

@@ -16,8 +16,10 @@ from cohort.connections.memory import SMALL_BYTES, MemoryBudget, MemoryHold
 from cohort.errors import InvalidInput, Overloaded, TooLarge, UnsupportedMedia, quoted
 from cohort.http2 import SentMessage
 from cohort.observability.access_log import AccessLog
+from cohort.observability.tracing import Carrier, Tracer
 from cohort.rpc.errors import MessageTooLarge, TrailingMetadata
 from cohort.rpc.status import StatusCode
+from cohort.rpc.tracing import Traced
 
 OPEN_BYTES, OPEN_SECONDS = 4096, 10.0
 """Maximum size of a message of a call that needs no key, and maximum wait for the first one."""
@@ -60,6 +62,13 @@ class CallFacts(Protocol):
     def client_certificate(self) -> bytes | None:
         """Return the caller's certificate in PEM, or None."""
 
+    @property
+    def traced(self) -> Traced | None:
+        """Return its trace; None if it was not drawn yet."""
+
+    def sent_headers(self) -> Carrier:
+        """Return the metadata that the caller sent, as it was sent."""
+
     def time_remaining(self) -> float | None:
         """Return the seconds until the deadline, or None without one."""
 
@@ -97,6 +106,7 @@ class Transfers:
     max_message_bytes: Maximum size of a message, also after decompression.
     max_open_calls: Maximum calls in progress that need no key.
     access_log: Receives a line for each call; default None: no lines.
+    tracer: Traces calls; default None: nothing is traced.
     """
 
     def __init__(
@@ -105,8 +115,10 @@ class Transfers:
         max_message_bytes: int,
         max_open_calls: int,
         access_log: AccessLog | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self.memory = memory
+        self.tracer = tracer
         self.access_log = access_log
         self._limit = max_message_bytes
         self._open_calls, self._max_open_calls = 0, max_open_calls

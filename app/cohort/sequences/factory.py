@@ -41,7 +41,7 @@ class SequencedEngines(FactoryAround):
         config = source.config
         if config is None or not config.state:
             return self._engines.open(source, token)
-        where = f"{source.path.parent.parent.name}/config.yaml"
+        where = f"{source.name}/config.yaml"
         if self._workers > 1:
             raise LoadFailed(
                 f"{where}: state: a sequence lives in one process, and this server has "

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Any, Protocol
 
-from cohort.batching import Outputs, Reply
+from cohort.batching import Outputs, Reply, Times
 from cohort.connections.memory import count_bytes
 from cohort.errors import (
     CohortError,
@@ -197,7 +197,7 @@ class SequenceRequest:
         self.inputs = inputs
 
     @property
-    def times(self) -> tuple[float, float] | None:
+    def times(self) -> Times | None:
         """See `Cancellable`."""
         return None if self._ticket is None else self._ticket.times
 

@@ -27,11 +27,14 @@ from cohort.errors import (
     InvalidInput,
     Overloaded,
 )
+from cohort.observability.tracing import set_current
+from cohort.registry import Cancellable
 from cohort.serving.groups import Group, Intake, Member, QueuedRun, SmallRequest
 from cohort.serving.lease import GroupLease, say_whose
 from cohort.serving.observing import Observer
 from cohort.serving.served import ServedVersion
 from cohort.serving.targets import Target
+from cohort.serving.traced import GroupSpans
 from cohort.tensors import Array
 
 COALESCED_RUN_SECONDS = 0.01
@@ -56,6 +59,7 @@ class Coalescer:
     observer: Is notified when requests end.
     gather: Calls a function once all sockets of this event-loop iteration have been read, before
         the scheduler looks for the next batch.
+    spans: Adds the stages of requests to their spans; default None: nothing is traced.
     """
 
     def __init__(
@@ -68,7 +72,9 @@ class Coalescer:
         refused: Callable[[str, CohortError, int], None],
         observer: Observer,
         gather: Callable[[Callable[[], None]], None],
+        spans: GroupSpans | None = None,
     ) -> None:
+        self._spans = spans
         self._target = target
         self._admit = admit
         self._lease = lease
@@ -192,21 +198,21 @@ class Coalescer:
             _proceed(members)
             return
         try:
-            if monotonic() < self._until:
+            if (now := monotonic()) < self._until:
                 self._admit(len(members), group.priority)
                 result = group.served.engine.run_now(
                     {spec.name: array}, self._since, rows, len(members)
                 )
                 if result is not None:
-                    self._reply(group, members, array, result, self._since)
+                    self._reply(group, members, array, result, self._since, now)
                     return
-            self._submit(group, members, array)
+            self._submit(group, members, array, now)
         except Overloaded as error:
             self._run_some(group, members, error)
         except CohortError:
             _proceed(members)
 
-    def _submit(self, group: Group, members: Sequence[Member], array: Array) -> None:
+    def _submit(self, group: Group, members: Sequence[Member], array: Array, queued: float) -> None:
         """Queue a run. Raises as the lease and the engine do."""
         since = self._since
         lease = self._lease(group.served, group.variant, since, len(members), group.priority)
@@ -218,7 +224,7 @@ class Coalescer:
                 one[0].run = None
             if not run.ticket.when_over(run.end):
                 run.end()
-            self._reply(group, members, array, (outputs, error), since)
+            self._reply(group, members, array, (outputs, error), since, queued, run.ticket)
 
         try:
             run.ticket = lease.submit(array, reply)
@@ -245,10 +251,14 @@ class Coalescer:
         array: Array,
         result: RunResult,
         since: float,
+        queued: float,
+        ticket: Cancellable | None = None,
     ) -> None:
         """Answer members after their run. If one row may have failed the run, retry one by one.
 
         since: When the first of them was read, in seconds on the monotonic clock.
+        queued: When the run was queued, or began at once, on the same clock.
+        ticket: Its place in the queue; default None: it began at once.
         """
         outputs, error = result
         now = monotonic()
@@ -261,6 +271,8 @@ class Coalescer:
                     return
                 self._count(group, len(members), seconds, error)
                 counted = True
+                if self._spans is not None:
+                    self._spans.failed(group, members, error.code)
                 _fail([one[0] for one in members], error)
                 group.target.failed(group, members, array, error, seconds, now)
                 return
@@ -268,6 +280,9 @@ class Coalescer:
             if written is None:
                 _proceed(members)
                 return
+            traced = None
+            if self._spans is not None:
+                traced = self._spans.answered(group, members, since, queued, now, ticket)
             gone = [place for place, one in enumerate(members) if one[0].response_complete]
             if gone:
                 cancelled = Cancelled("the client disconnected or cancelled")
@@ -279,7 +294,11 @@ class Coalescer:
                 request = one[0]
                 if not request.response_complete:
                     request.succeed(body, headers, group)
-            group.target.answered(group, members, gone, array, outputs, seconds, now)
+            if traced is None:
+                group.target.answered(group, members, gone, array, outputs, seconds, now)
+            else:
+                with set_current(traced):
+                    group.target.answered(group, members, gone, array, outputs, seconds, now)
         except Exception as bug:  # noqa: BLE001 - whatever it is, the callers get a response
             if not counted:
                 self._count(group, len(members), seconds, InferenceFailed(str(bug)))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from cohort.codec import Asked, ResponseTemplate, RowRequest, Selection
 from cohort.errors import CohortError
+from cohort.observability.tracing import RequestSpan
 from cohort.registry import Cancellable
 from cohort.serving.lease import GroupLease
 from cohort.serving.request_context import RequestContext
@@ -68,6 +69,10 @@ class SmallRequest(Protocol):
     @property
     def response_complete(self) -> bool:
         """True if it needs no response because it was answered or its client disconnected."""
+
+    @property
+    def span(self) -> RequestSpan | None:
+        """The span of the request; None: it is not traced."""
 
     @property
     def context(self) -> RequestContext:

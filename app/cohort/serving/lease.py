@@ -7,7 +7,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Self
 
-from cohort.batching import Reply
+from cohort.batching import Outputs, Reply, Times
 from cohort.connections.memory import MemoryHold
 from cohort.errors import (
     Cancelled,
@@ -18,6 +18,7 @@ from cohort.errors import (
     did_you_mean,
     quoted,
 )
+from cohort.observability.tracing import RequestSpan, set_current
 from cohort.registry import BatchEngine, Cancellable, NotedTicket, RequestNotes
 from cohort.rollouts import ObservedRequest
 from cohort.serving.limit import ConcurrencyLimit
@@ -126,6 +127,8 @@ class Lease:
             reply = self._observed.submitted(
                 arrays, self.outputs, reply, tight_deadline=limit < engine.timeout
             )
+            if self.context.span is not None:  # the shadow's copy is made in it
+                reply = _within(self.context.span, reply)
         deadline = self._started + limit
         priority = self.context.priority
         if (noted := self.served.noted) is None:
@@ -193,8 +196,8 @@ class Lease:
         return monotonic() - self._started
 
     @property
-    def times(self) -> tuple[float, float] | None:
-        """The seconds that the request waited, and the seconds of its run; None before the run."""
+    def times(self) -> Times | None:
+        """The seconds that the request waited, those of its run, and the run; None before it."""
         return None if self._ticket is None else self._ticket.times
 
     def leave(self) -> None:
@@ -229,7 +232,11 @@ class Lease:
         self._observer.ended(self.served, self.variant, error, seconds, context=self.context)
         remembered = self._noted is not None and self._noted.remembered
         if self._observed is not None and not remembered:  # the rollout counts a run once
-            self._observed.close(error, now=now, seconds=seconds)
+            if self.context.span is None:
+                self._observed.close(error, now=now, seconds=seconds)
+            else:
+                with set_current(self.context.span):
+                    self._observed.close(error, now=now, seconds=seconds)
 
     def _run_over(self) -> None:
         self._limit.leases -= 1
@@ -316,6 +323,16 @@ def say_whose(error: CohortError, served: ServedVersion, variant: str) -> None:
     error.log_context = {"model": served.model, "version": served.version}
     if variant:
         error.log_context = {**error.log_context, "variant": variant}
+
+
+def _within(span: RequestSpan, reply: Reply) -> Reply:
+    """Return a reply whose work is traced in `span`."""
+
+    def replied(outputs: Outputs | None, error: CohortError | None) -> None:
+        with set_current(span):
+            reply(outputs, error)
+
+    return replied
 
 
 def _smaller(timeout: float | None, limit: float) -> float:

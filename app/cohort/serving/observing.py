@@ -5,10 +5,20 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+from cohort.batching import Times
 from cohort.errors import Cancelled, CohortError, NotReady, Overloaded, RunRefused
 from cohort.metrics import Metrics
 from cohort.serving.request_context import RequestContext
 from cohort.serving.served import ServedVersion
+
+
+class RanLease(Protocol):
+    """A lease whose request has run."""
+
+    served: ServedVersion
+
+    @property
+    def times(self) -> Times | None: ...
 
 
 class Observer(Protocol):
@@ -23,7 +33,7 @@ class Observer(Protocol):
     def queued(self, context: RequestContext, served: ServedVersion) -> None:
         """Its inputs were decoded, and wait for a run of the chosen version."""
 
-    def ran(self, context: RequestContext, served: ServedVersion) -> None:
+    def ran(self, context: RequestContext, lease: RanLease) -> None:
         """Its run has ended; writing its outputs follows."""
 
     def ended(
@@ -61,7 +71,7 @@ class RequestCounts:
     def queued(self, context: RequestContext, served: ServedVersion) -> None:
         """Do nothing: the batcher counts waiting requests."""
 
-    def ran(self, context: RequestContext, served: ServedVersion) -> None:
+    def ran(self, context: RequestContext, lease: RanLease) -> None:
         """Do nothing: the batcher counts runs."""
 
     def ended(

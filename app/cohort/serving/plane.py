@@ -31,6 +31,7 @@ from cohort.serving.observing import Observer, RequestCounts
 from cohort.serving.request_context import NOBODY, RequestContext, notes_of
 from cohort.serving.served import ServedVersion
 from cohort.serving.targets import Chosen, RolloutTarget, Target
+from cohort.serving.traced import GroupSpans, TracedCounts
 
 MAX_LOAD_SECONDS = 30.0
 """Maximum time that a request waits for a model that is loaded on demand."""
@@ -51,6 +52,7 @@ class DataPlane:
     gather: Calls a function once all sockets of this event-loop iteration have been read, before
         the scheduler looks for the next batch.
     observer: Is notified of every request; default: RequestCounts, in `metrics`.
+    traced: True if requests may have spans; default: False.
     """
 
     def __init__(
@@ -64,10 +66,13 @@ class DataPlane:
         memory: MemoryBudget,
         gather: Callable[[Callable[[], None]], None],
         observer: Observer | None = None,
+        traced: bool = False,
     ) -> None:
         self._registry = registry
         self._metrics = metrics
-        self.observer = RequestCounts(metrics) if observer is None else observer
+        counts = TracedCounts if traced else RequestCounts
+        self.observer = counts(metrics) if observer is None else observer
+        self._traced = traced
         self._rollouts = rollouts
         self._live: Mapping[str, LiveRollout] = rollouts.live
         self._default_model = default_model
@@ -86,6 +91,7 @@ class DataPlane:
             refused=self.refused,
             observer=self.observer,
             gather=gather,
+            spans=GroupSpans() if traced else None,
         )
 
     def close(self) -> None:
@@ -113,6 +119,7 @@ class DataPlane:
                 memory=self.memory,
                 gather=self._gather,
                 observer=self.observer,
+                traced=self._traced,
             )
         return view
 

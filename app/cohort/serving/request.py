@@ -23,6 +23,7 @@ from cohort.codec.missing_values import take_gaps
 from cohort.connections.memory import SMALL_BYTES, MemoryHold, count_bytes, count_values
 from cohort.errors import Cancelled, CohortError, InferenceFailed, InvalidInput, NotLoaded
 from cohort.observability.refusals import known_error
+from cohort.observability.tracing import set_current
 from cohort.serving.lease import Lease
 from cohort.serving.plane import DataPlane
 from cohort.serving.request_context import RequestContext
@@ -128,6 +129,8 @@ class Exchange(WorkElsewhere, Generic[A]):
         """
         plane = self.plane
         self._short, self._long = short, long
+        if self.context.span is not None:
+            self.context.span.decoding()
         try:
             if long:
                 plane.begin_reading(model, version, self.context.priority)
@@ -235,14 +238,18 @@ class Exchange(WorkElsewhere, Generic[A]):
             left = deadline - monotonic()
             timeout = left if timeout is None else min(timeout, left)
         self.plane.observer.queued(self.context, lease.served)
-        lease.submit(arrays, self._ran, timeout=timeout)
+        if (span := self.context.span) is None:
+            lease.submit(arrays, self._ran, timeout=timeout)
+        else:
+            with set_current(span):
+                lease.submit(arrays, self._ran, timeout=timeout)
 
     def _ran(self, outputs: Outputs | None, error: CohortError | None) -> None:
         lease, call = self.lease, self._call
         if outputs is None or lease is None:
             self.fail(error or InferenceFailed("no answer"))
             return
-        self.plane.observer.ran(self.context, lease.served)
+        self.plane.observer.ran(self.context, lease)
         try:
             large, size = call.is_large(outputs), count_bytes(outputs)
             if large or self.hold.size or size > SMALL_BYTES:

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from cohort.auth import Caller
 from cohort.observability.request_ids import REQUEST_ID
+from cohort.observability.tracing import RequestSpan
 from cohort.registry import RequestNotes
 from cohort.rollouts import Sticky
 
@@ -35,6 +36,7 @@ class RequestContext(NamedTuple):
     caller: The key or token's owner; None: callers need no key.
     arrival: When its head was read, in seconds on the monotonic clock; 0.0: not measured.
     deadline: When its caller stops waiting, on the same clock; None: no deadline was sent.
+    span: Its span; None: it is not traced.
     """
 
     peer: Hashable = None
@@ -43,6 +45,7 @@ class RequestContext(NamedTuple):
     caller: Caller | None = None
     arrival: float = 0.0
     deadline: float | None = None
+    span: RequestSpan | None = None
 
     @property
     def priority(self) -> int:

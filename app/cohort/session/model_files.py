@@ -54,6 +54,8 @@ class ModelFiles:
     custom_op_libraries: the names of its libraries of custom operators.
 
     origin: the operator's original model file.
+    model_name: the model's name in the log; default: that of the folder above its version's.
+    version_name: the version's number in the log: the name of its folder, or 1.
     closed: True after `close` released the data that `secure` kept; False if it kept no data.
     copy: the private copy; None if no copy was made.
     in_memory: external data that sessions use instead of the files, by path in the model's folder.
@@ -76,6 +78,8 @@ class ModelFiles:
     ) -> None:
         self.path, self.rules, self.digests = path, rules, Digests()
         self.origin = path
+        self.model_name, number = path.parent.parent.name, path.parent.name
+        self.version_name = number if number.isdecimal() else "1"
         self.in_memory: Mapping[str, bytes] = {}
         self.peak = 0
         self._graphs: ModelGraphs | None = None
@@ -251,8 +255,8 @@ class ModelFiles:
                 ) from full
             log.warning(
                 "external data is read into memory, since it cannot be copied to COHORT_CACHE",
-                model=self.origin.parent.parent.name,
-                version=self.origin.parent.name,
+                model=self.model_name,
+                version=self.version_name,
                 megabytes=size >> 20,
                 reason=reason,
             )

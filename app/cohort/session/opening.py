@@ -179,7 +179,7 @@ class Opener(ModelFiles):
         on_cpu = all(link.name == CPU for link in self.chain)
         memory = available_memory() // 4 + self.memory_needed() * COPIES
         return ChildRuns(
-            self.origin.parent.parent.name,
+            self.model_name,
             seconds=self.decoder_seconds,
             memory=memory if on_cpu else 0,  # CUDA reserves addresses beyond any limit
             opening={

@@ -5,6 +5,7 @@ The environment is read when `Settings()` is made, and nowhere else.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,6 +21,7 @@ from pydantic_settings import (
 
 from cohort.errors import MODEL_NAME, ConfigInvalid, quoted
 from cohort.notifications.webhooks import check_addresses
+from cohort.settings.platform_source import PlatformEnvironment
 from cohort.settings.service_variables import OwnEnvironment
 from cohort.settings.values import (
     check_token,
@@ -35,8 +37,10 @@ from cohort.settings.values import (
     read_origins,
     read_providers,
     read_root_path,
+    read_route,
     read_workers,
 )
+from cohort.system.platforms import platform_settings
 from cohort.system.remote_address import mirror_folder
 
 PREFIX = "COHORT_"
@@ -74,6 +78,16 @@ class Settings(BaseSettings):
         description="The folder with <name>/<version>/model.onnx, or its address, such as "
         "s3://bucket/models.",
     )
+    model_name: str | None = Field(
+        None,
+        pattern=f"^({MODEL_NAME.pattern})?$",
+        description="The name of the model if the folder is one model, such as a single .onnx file "
+        "or <version>/model.onnx.",
+        json_schema_extra={"default": "unset: the folder has a subfolder for each model"},
+    )
+    multi_model: bool = Field(
+        False, description="Load models only by the /models routes of SageMaker."
+    )
     rollouts: Path = Field(
         default_factory=_sibling,
         description="The file that splits traffic between versions.",
@@ -104,7 +118,20 @@ class Settings(BaseSettings):
         "",
         description="A path prefix that a proxy keeps, such as /ml; paths without it also work.",
     )
+    predict_route: Annotated[str, BeforeValidator(read_route)] = Field(
+        "", description="Another path for /invocations, such as Vertex AI's AIP_PREDICT_ROUTE."
+    )
+    health_route: Annotated[str, BeforeValidator(read_route)] = Field(
+        "", description="Another path for /health/ready, such as Vertex AI's AIP_HEALTH_ROUTE."
+    )
     grpc_port: int = Field(8001, ge=0, le=65535, description="The port for gRPC; 0 disables gRPC.")
+    grpc_max_connection_age_seconds: float = Field(
+        0,
+        ge=0,
+        le=86400,
+        description="Seconds until a gRPC client is asked to connect again (GOAWAY), within 10 %, "
+        "so that new replicas get calls; 0: never.",
+    )
     workers: Annotated[int, BeforeValidator(read_workers)] = Field(
         1,
         ge=1,
@@ -131,7 +158,7 @@ class Settings(BaseSettings):
         None,
         pattern=f"^{MODEL_NAME.pattern}$",
         description="The model for requests without a model name.",
-        json_schema_extra={"default": "the only model, if there is one"},
+        json_schema_extra={"default": "COHORT_MODEL_NAME, or the only model"},
     )
     watch_seconds: float = Field(
         2,
@@ -140,7 +167,11 @@ class Settings(BaseSettings):
         description="Seconds between checks for changed files, up to 5 for thousands of models; "
         "0 checks only at the start.",
     )
-    allow_empty: bool = Field(False, description="Report ready even without a model to serve.")
+    allow_empty: bool = Field(
+        default_factory=lambda data: bool(data.get("multi_model")),
+        description="Report ready even without a model to serve.",
+        json_schema_extra={"default": "false; true with COHORT_MULTI_MODEL"},
+    )
     max_loaded_models: int | None = Field(
         None,
         ge=1,
@@ -317,17 +348,22 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Read arguments, then the environment."""
-        return init_settings, OwnEnvironment(settings_cls)
+        """Read arguments, then the environment, then what a hosting platform gives."""
+        return init_settings, OwnEnvironment(settings_cls), PlatformEnvironment(settings_cls)
 
     @property
     def remote(self) -> str:
         """The address of the remote repository; empty if `models` is a folder."""
-        return self.models if isinstance(self.models, str) else ""
+        return self.models if isinstance(self.models, str) and not self.multi_model else ""
 
     @property
     def models_folder(self) -> Path:
-        """The folder that is served: `models`, or the mirror in `cache` if that is remote."""
+        """The folder that is served: `models`, or one in `cache` if that is remote.
+
+        With `multi_model`, it is the folder in `cache` that links to the loaded models.
+        """
+        if self.multi_model:
+            return self.cache / "multi-model"
         if isinstance(self.models, str):
             return mirror_folder(self.cache, self.models) / "models"
         return self.models
@@ -344,7 +380,8 @@ def read_settings(options: Mapping[str, object] | None = None) -> Settings:
         problems: dict[str, str] = {}
         for details in error.errors(include_url=False, include_input=True):
             if details["type"] != "default_factory_not_called":
-                problems[str(details["loc"][0]).lower().removeprefix("cohort_")] = _explain(details)
+                name = str(details["loc"][0]).lower().removeprefix("cohort_")
+                problems[name] = _giver(name, details["input"]) + _explain(details)
         raise SettingsInvalid(problems) from None
     if settings.grpc_port and settings.grpc_port == settings.port:
         raise SettingsInvalid(
@@ -379,6 +416,13 @@ def _incomplete(settings: Settings) -> dict[str, str]:
 def variable(name: str) -> str:
     """Return the environment variable of a field."""
     return PREFIX + name.upper()
+
+
+def _giver(name: str, value: object) -> str:
+    """Return the platform's variable that gave an invalid value, or ""."""
+    given = platform_settings(os.environ).get(name)
+    own = os.environ.get(variable(name)) == value
+    return f"{given.variable} " if given and given.value == value and not own else ""
 
 
 def default_in_words(name: str) -> str:

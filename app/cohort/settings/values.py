@@ -116,6 +116,17 @@ def read_root_path(value: object) -> str:
     return path
 
 
+_ROUTE = re.compile(r"(?:/[A-Za-z0-9_~.:@-]+)*", re.ASCII)
+
+
+def read_route(value: object) -> str:
+    """Read the path of a route. Raises ValueError."""
+    path = str(value).strip()
+    if not _ROUTE.fullmatch(path):
+        raise ValueError(f"must be a path such as /predict, got {quoted(str(value))}")
+    return path
+
+
 _KEY_PREFIX = re.compile(r"(?:/[A-Za-z0-9_][A-Za-z0-9._-]{0,63})?", re.ASCII)
 
 

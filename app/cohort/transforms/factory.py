@@ -61,7 +61,7 @@ def open_transform(source: Source, signature: Signature, maximum: int) -> Transf
             [str(folder.absolute()), str(folder.parent.absolute())],
             memory=available_memory() // 4,
             most_bytes=config.max_output_mb * 2**20,
-            model=folder.parent.name,
+            model=source.name,
             seconds=config.timeout_ms / 1000,
         )
         workroom = Workroom(1, maximum)
@@ -76,4 +76,4 @@ def open_transform(source: Source, signature: Signature, maximum: int) -> Transf
 
 
 def _place(source: Source) -> str:
-    return f"{source.path.parent.parent.name}/config.yaml"
+    return f"{source.name}/config.yaml"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import zip_longest
 
-from cohort.errors import NotReady
+from cohort.errors import ModelNotFound, NotReady
 from cohort.metrics import negotiate
 from cohort.operating import (
     ControlPlane,
@@ -92,7 +92,7 @@ class HostPlane(ControlPlane):
         """Load it in all workers, even if it fails in this one."""
         try:
             await self._own.load(name)
-        except NotReady:
+        except (ModelNotFound, NotReady):
             await self._siblings.have_done("load", {"model": name})
             raise
         await self._siblings.have_done("load", {"model": name})

@@ -16,8 +16,8 @@ It uses these parts of uvicorn: `HttpToolsProtocol` with its parser callbacks, `
 tests/http/fast_path/test_uvicorn.py.
 """
 
+from cohort.http.fast_path.factory import protocol_factory
 from cohort.http.fast_path.idle import WatchedConnection
-from cohort.http.fast_path.logged import protocol_factory
 from cohort.http.fast_path.shared import Hot
 
 __all__ = ["Hot", "WatchedConnection", "protocol_factory"]

@@ -16,6 +16,7 @@ from cohort.http.fast_path.shared import Hot
 from cohort.http.guards.limits import too_large
 from cohort.observability.refusals import known_error
 from cohort.observability.request_ids import new_request_id
+from cohort.observability.tracing import RequestSpan
 from cohort.serving import Exchange, Group, Lease, QueuedRun, RequestContext, WorkElsewhere
 
 SMALL_PART_BYTES = 4096
@@ -36,6 +37,9 @@ class Connection(Protocol):
 
     def send(self, cycle: HotCycle, status: int, encoded: Encoded) -> None:
         """Write a response and start the next request."""
+
+    def trace_id_of(self, cycle: HotCycle) -> str:
+        """Return the trace id of a request; "" without one."""
 
     def try_send_success(
         self, cycle: HotCycle, body: bytes, headers: FixedHeaders, group: Group
@@ -68,6 +72,7 @@ class HotCycle(WorkElsewhere):
     group: The requests that it was answered with, or None if it was answered alone.
     run: The shared run that it waits for, or None.
     began: The time its head was read, in seconds on the monotonic clock; 0.0 if it is not logged.
+    span: Its span, or None if it is not traced.
     """
 
     raw = b""
@@ -79,6 +84,7 @@ class HotCycle(WorkElsewhere):
     group: Group | None = None
     run: QueuedRun | None = None
     began = 0.0
+    span: RequestSpan | None = None
     message_event = _NO_EVENT
     disconnected = False  # set by uvicorn; here `leave` is used instead
     _parts: list[bytes | bytearray] | None = None
@@ -205,6 +211,8 @@ class HotCycle(WorkElsewhere):
             self.request_id.decode(),
             head.caller,
             self.began,
+            None,
+            self.span,
         )
 
     @property
@@ -274,7 +282,8 @@ class HotCycle(WorkElsewhere):
         if self._exchange is not None:
             self._exchange.leave(known)  # no effect if the exchange itself failed
         self.request_id = self.request_id or new_request_id()
-        log_http_refusal(known, self.head.url, self.request_id.decode())
+        trace_id = self.protocol.trace_id_of(self)
+        log_http_refusal(known, self.head.url, self.request_id.decode(), trace_id)
         self.respond(http_status(known), encoded_error(known))
 
     def respond(self, status: int, encoded: Encoded) -> None:

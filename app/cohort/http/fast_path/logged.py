@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -14,13 +12,6 @@ from cohort.http.fast_path.protocol import HotProtocol
 from cohort.http.fast_path.shared import Hot
 from cohort.observability.access_log import CALLER_LEFT, MAX_PATH, AccessLog, Facts
 from cohort.serving import Group
-
-
-def protocol_factory(hot: Hot) -> Callable[..., HotProtocol]:
-    """Return the `http` argument of `uvicorn.Config`."""
-    if hot.access_log is None:
-        return partial(HotProtocol, hot)
-    return partial(LoggedProtocol, hot, hot.access_log)
 
 
 class LoggedProtocol(HotProtocol):
@@ -77,4 +68,7 @@ class LoggedProtocol(HotProtocol):
                 variant,
                 "" if head.caller is None else head.caller.name,
             )
-        self._access_log.add((monotonic(), cycle.began, size, cycle.request_id, self._facts))
+        trace_id = self.trace_id_of(cycle)
+        self._access_log.add(
+            (monotonic(), cycle.began, size, cycle.request_id, self._facts, trace_id)
+        )

@@ -20,6 +20,7 @@ from cohort.http.fast_path.reading import RELEVANT_HEADERS
 from cohort.http.guards.heads import HeadRules
 from cohort.http.route_path import within_root
 from cohort.observability.access_log import AccessLog
+from cohort.observability.tracing import Tracer
 from cohort.serving import DataPlane
 
 MAX_ROUTES = 1024
@@ -139,6 +140,7 @@ class Hot:
     cors: True to leave requests with an Origin to FastAPI, for pages of other origins. Default:
         False.
     root: An optional prefix of paths. Default: none.
+    tracer: Traces requests. Default None: nothing is traced.
     """
 
     def __init__(
@@ -156,7 +158,9 @@ class Hot:
         access_log: AccessLog | None = None,
         cors: bool = False,
         root: str = "",
+        tracer: Tracer | None = None,
     ) -> None:
+        self.tracer = tracer
         self.plane = plane
         self.relevant_headers = RELEVANT_HEADERS | ({b"origin"} if cors else set())
         self.access_log = access_log

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from cohort.auth.authority import Authority
 from cohort.errors import CohortError
 from cohort.http.credentials import CALLER, VISIBLE, credentials_in
-from cohort.http.errors import log_http_refusal, response_to
+from cohort.http.errors import log_scope_refusal, response_to
 from cohort.http.guards.limits import no_more_input
-from cohort.http.guards.request_ids import id_of_refused
 from cohort.http.route_path import route_path
 
 if TYPE_CHECKING:
@@ -56,11 +55,16 @@ class CallersOnly:
     """Pure ASGI: refuse requests without a caller, except to OPEN_PATHS, and those over a quota.
 
     All other paths are guarded, including those that do not exist.
+
+    opened: Further paths that need no key; default: none.
     """
 
-    def __init__(self, app: ASGIApp, authority: Authority) -> None:
+    def __init__(
+        self, app: ASGIApp, authority: Authority, opened: frozenset[str] = frozenset()
+    ) -> None:
         self.app = app
         self.authority = authority
+        self.open_paths = OPEN_PATHS | opened
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -68,7 +72,7 @@ class CallersOnly:
             return
         sent = credentials_in(scope)
         path = route_path(scope)
-        if path in OPEN_PATHS or path.startswith(OPEN_FILES):
+        if path in self.open_paths or path.startswith(OPEN_FILES):
             scope[VISIBLE] = self.authority.visible(sent)
             await self.app(scope, receive, send)
             return
@@ -86,7 +90,7 @@ class CallersOnly:
                 caller.leave()
 
     async def _refuse(self, error: CohortError, scope: Scope, send: Send) -> None:
-        log_http_refusal(error, scope["path"], id_of_refused(scope))
+        log_scope_refusal(error, scope)
         announced = dict(scope["headers"]).get(b"content-length", b"0")
         length = int(announced) if announced.isdigit() else SMALL_BODY_BYTES + 1
         closing = ends_connection(length, scope["headers"])

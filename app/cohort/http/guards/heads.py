@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cohort.errors import CohortError, Forbidden, InvalidInput, quoted
-from cohort.http.errors import log_http_refusal, response_to
+from cohort.http.errors import log_scope_refusal, response_to
 from cohort.http.guards.limits import no_more_input
 from cohort.http.guards.log_lines import ADMIN_PATHS
-from cohort.http.guards.request_ids import id_of_refused
 from cohort.http.route_path import root_of, route_path
 
 if TYPE_CHECKING:
@@ -201,7 +200,7 @@ class CheckedHeads:
             self.rules.check(scope["http_version"], target, scope["headers"])
         except CohortError as error:
             # The end of the body is uncertain. Only closing the connection is safe.
-            log_http_refusal(error, scope["path"], id_of_refused(scope))
+            log_scope_refusal(error, scope)
             await response_to(error, {"connection": "close"})(scope, no_more_input, send)
             return
         await self.app(scope, receive, send)

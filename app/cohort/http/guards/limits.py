@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from cohort.connections.memory import SMALL_BYTES, MemoryBudget
 from cohort.errors import CohortError, InvalidInput, Overloaded, TooLarge
-from cohort.http.errors import log_http_refusal, response_to
-from cohort.http.guards.request_ids import id_of_refused
+from cohort.http.errors import log_scope_refusal, response_to
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -76,7 +75,7 @@ class BodyLimit:
 
     async def _refuse(self, error: CohortError, scope: Scope, send: Send) -> None:
         # The client is still sending the body. Closing the connection is the only way to stop it.
-        log_http_refusal(error, scope["path"], id_of_refused(scope))
+        log_scope_refusal(error, scope)
         await response_to(error, {"connection": "close"})(scope, no_more_input, send)
 
 

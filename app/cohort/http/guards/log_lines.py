@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from cohort.http.credentials import name_of_caller
-from cohort.http.guards.request_ids import PLACE, id_of_refused
+from cohort.http.guards.request_ids import PLACE, TRACE_ID, id_of_refused
 from cohort.http.route_path import route_path
 from cohort.observability.access_log import CALLER_LEFT, MAX_PATH, AccessLog, Facts, shown_path
 from cohort.observability.audit import AdminResult, log_admin_request
@@ -66,7 +66,9 @@ class LogLines:
             if admin:
                 _log_admin(scope, status)
             if self.access_log is not None:
-                self.access_log.add((monotonic(), began, size, scope[PLACE], _facts(scope, status)))
+                trace_id = scope.get(TRACE_ID, "")
+                facts = _facts(scope, status)
+                self.access_log.add((monotonic(), began, size, scope[PLACE], facts, trace_id))
 
 
 def _facts(scope: Scope, status: int) -> Facts:

@@ -14,6 +14,9 @@ REQUEST_ID_HEADER = REQUEST_ID.encode()
 PLACE = "cohort.request_id"
 """Scope key of the request id."""
 
+SPAN, TRACE_ID = "cohort.span", "cohort.trace_id"
+"""Scope keys of the request's span, None if it is not sampled, and of its trace id."""
+
 
 def id_of_refused(scope: Mapping[str, Any]) -> str:
     """Return the id of a refused request. Create it if it is missing."""

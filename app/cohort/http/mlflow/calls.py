@@ -26,6 +26,9 @@ from cohort.tensors import Arrays, TensorSpec
 
 KEYS = ("dataframe_split", "dataframe_records", "inputs", "instances")
 
+PARAMETERS = ("params", "parameters")
+"""The keys of a request's parameters: MLflow's and Vertex AI's."""
+
 
 class _Predictions(PredictCall):
     """A call answered in MLflow's form, `{"predictions": …}`, by row or by output."""
@@ -93,12 +96,13 @@ def body_call(body: bytes) -> TableCall:
     given = [key for key in KEYS if key in document]
     if len(given) != 1:
         raise InvalidInput(f"the body must have exactly one of {', '.join(map(quoted, KEYS))}")
-    unknown = document.keys() - {*KEYS, "params", "signature_name"}
+    unknown = document.keys() - {*KEYS, *PARAMETERS, "signature_name"}
     if unknown:
         raise InvalidInput(f"unknown key {quoted(min(unknown))} in the body{available(KEYS)}")
-    parameters = document.get("params") or {}
+    named = next((one for one in PARAMETERS if document.get(one)), PARAMETERS[0])
+    parameters = document.get(named) or {}
     if not isinstance(parameters, dict):
-        raise InvalidInput(f"'params' must be an object, got {shown(parameters)}")
+        raise InvalidInput(f"{named!r} must be an object, got {shown(parameters)}")
     key = given[0]
     value = document[key]
     if key == "inputs":
@@ -165,6 +169,13 @@ def invocation_parser(headers: Headers) -> Callable[[bytes], PredictCall]:
         return FilePredictions(files)
 
     return call
+
+
+def match_as_invocations(
+    path: str, query: Mapping[str, str] = NO_QUERY, *, at: str
+) -> Route | None:
+    """Return the route of /invocations for the path `at`, or None for any other path."""
+    return predict_route(query=query, parser=invocation_parser) if path == at else None
 
 
 def match_invocations(path: str, query: Mapping[str, str] = NO_QUERY) -> Route | None:

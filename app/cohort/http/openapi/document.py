@@ -27,7 +27,7 @@ from cohort.operating import ControlPlane, ServedModel, Shared, at_once, in_turn
 Served = tuple[ServedModel, ...]
 
 RELATIVE = "relative"
-"""Query parameter for a document whose server URL is relative to the document.
+"""Query parameter for a document whose server URL is relative to the document in any case.
 
 /docs uses it, so that any prefix that a proxy removes is correct. A proxy that sends the prefix in
 x-forwarded-prefix gets the same.
@@ -129,8 +129,8 @@ def write_document(
 ) -> Generator[None, None, Pieces]:
     """Write the OpenAPI document for the loaded versions, with the path `root` as its server.
 
-    A `root` of `.` makes the server relative. Yields after each path, because orjson blocks all
-    threads and the event loop.
+    Without a `root`, the server is relative to the document. Yields after each path, because orjson
+    blocks all threads and the event loop.
 
     read: The result of `read_routes`.
     """
@@ -156,7 +156,7 @@ def write_document(
     shown.sort(key=lambda one: (one[0].model, not one[0].default))
     document = yield from describe_routes(read, served, needs_key=needs_key)
     common = document["components"].pop("schemas")
-    document["servers"] = [{"url": root or "/"}]
+    document["servers"] = [{"url": root or "."}]
     document["tags"] = [
         {"name": tag(name), "description": "The paths of this model."}
         for name in dict.fromkeys(version.model for version, _ in shown)

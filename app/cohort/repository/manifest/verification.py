@@ -31,13 +31,19 @@ class Published:
 
 
 def read_published(
-    folder: Path, digests: Digests, *, trust: Trust | None = None, file: str = MODEL_FILE
+    folder: Path,
+    digests: Digests,
+    *,
+    trust: Trust | None = None,
+    file: str = MODEL_FILE,
+    model: str = "",
 ) -> Published:
     """Read the manifest of the version in `folder`, and verify all files that it names.
 
     digests: Computes and keeps the digests of files.
     trust: The trusted keys, one of which must have signed it; default None: no signature is needed.
     file: The version's main file, which a manifest with digests must name; default MODEL_FILE.
+    model: The name that it must be signed for; default: that of the folder above the version's.
 
     Raises LoadFailed if a file is not the published one, and Untrusted.
     """
@@ -47,14 +53,13 @@ def read_published(
         return Published()
     manifest = parse_manifest(content)
     if trust is not None:
-        _check_signed(folder, manifest)
+        _check_signed(model or folder.parent.name, manifest)
     verify_digests(folder, manifest, digests, file)
     return Published(manifest, signer)
 
 
-def _check_signed(folder: Path, manifest: Manifest) -> None:
+def _check_signed(model: str, manifest: Manifest) -> None:
     """Raise Untrusted unless the signed manifest names this model and has digests of files."""
-    model = folder.parent.name
     if manifest.model != model:
         raise Untrusted(
             f"it was signed as a version of {quoted(manifest.model)}, not of {quoted(model)}; "

@@ -1,0 +1,1 @@
+"""Kubernetes: Kustomize, a Helm chart, and what writes the rules of both."""
