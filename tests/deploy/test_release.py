@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,9 @@ def test_the_wheel_is_built_for_the_tag_and_has_its_version(programs: Path) -> N
 
 
 def test_the_chart_has_the_version_and_is_signed_by_its_digest(programs: Path) -> None:
-    """The chart that is packed exists, and its name is the one that is pushed."""
+    """It runs the images of the release, and its name is the one that is pushed."""
+    chart = programs / "deploy/kubernetes/chart"
+    shutil.copytree(ROOT / "deploy/kubernetes/chart", chart)
     ran = run_steps("chart", programs, "Package", "Push and sign")
     assert ran == [
         "helm package deploy/kubernetes/chart --destination dist --version 1.2.3"
@@ -81,6 +84,8 @@ def test_the_chart_has_the_version_and_is_signed_by_its_digest(programs: Path) -
         "helm push dist/cohort-1.2.3.tgz oci://registry.example/team/charts",
         f"cosign sign --yes registry.example/team/charts/cohort@{DIGEST}",
     ]
+    for name, kind in (("values.yaml", "cpu"), ("values-gpu.yaml", "gpu")):
+        assert f"\nimage: registry.example/team/cohort:1.2.3-{kind}" in (chart / name).read_text()
 
 
 def test_the_release_has_the_notes_of_its_version(programs: Path) -> None:
