@@ -10,7 +10,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve install uninstall wheel quick test rerun test-full durations coverage lint types lock conformance prove rounding published fuzz-models mutants simulate soak chaos converters incidents first-hour first-hour-table recorded fuzz page-runtime docs site bench reference pictures rollout-table packages up down roll sbom release-compare release-snapshot release-check wheel-check containers kubernetes
+.PHONY: help serve install uninstall wheel quick test rerun test-full durations coverage lint types lock conformance prove rounding published fuzz-models mutants simulate soak chaos converters incidents first-hour first-hour-table recorded ray fuzz page-runtime docs site bench reference pictures rollout-table packages up down roll sbom release-compare release-snapshot release-check wheel-check containers kubernetes
 
 RUNTIME ?= gpu
 PYTHON ?= python3
@@ -148,6 +148,11 @@ first-hour-table: $(VENV)/dev.stamp .venv-cpu/serve.stamp  ## Count lines, secon
 recorded: $(VENV)/dev.stamp packages  ## Fire alerts on purpose, and write what the series did as promtool's cases
 	@INCIDENTS=all INCIDENTS_RECORD=1 $(VENV)/bin/python -m pytest -q tests/incidents/test_alerts*.py
 
+ray: export HANG_SECONDS = 7200
+ray: .venv-ray/ray.stamp  ## Serve and score on Ray: two nodes in a network namespace (root), kills under load (ARGS="-k killed")
+	@deploy/packages.sh ip:iproute2
+	@.venv-ray/bin/python -m pytest -q -p no:cacheprovider tests/ray $(ARGS)
+
 fuzz: $(VENV)/dev.stamp  ## Send mutated bytes to all that reads a caller's (ARGS="--seconds 600", ARGS="--replay FILE")
 	@$(VENV)/bin/python -m tools.fuzz $(ARGS)
 
@@ -251,16 +256,17 @@ COMPILE = $(UV) pip compile pyproject.toml --quiet --universal --generate-hashes
 	--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
 
 lock: | $(UV)  ## Write requirements/*.txt again after a change of pyproject.toml (UPGRADE=1: newer versions)
-	@echo "cohort: locking setup, clients, kubernetes, platforms, release, docs, dev, prepare, gpu, cuda, cpu and openvino into requirements/"
+	@echo "cohort: locking setup, clients, kubernetes, platforms, release, docs, dev, ray, prepare, gpu, cuda, cpu and openvino into requirements/"
 	@for group in setup clients kubernetes platforms release docs; do \
 		$(UV) pip compile --group $$group --quiet --universal --generate-hashes --no-emit-index-url \
 			--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) \
 			-o requirements/$$group.txt || exit 1; \
 	done
 	@$(COMPILE) --group dev -o requirements/dev.txt
+	@$(COMPILE) --extra cpu --extra remote --extra ray --group ray-tests -c requirements/dev.txt -o requirements/ray.txt
 	@$(COMPILE) --extra prepare --extra bench -c requirements/dev.txt -o requirements/prepare.txt
 	@for runtime in gpu cuda cpu openvino; do \
-		$(COMPILE) --extra $$runtime --extra remote --extra tracing -c requirements/dev.txt -o requirements/$$runtime.txt || exit 1; \
+		$(COMPILE) --extra $$runtime --extra remote --group tracing-http -c requirements/dev.txt -o requirements/$$runtime.txt || exit 1; \
 	done
 
 # --- Environments: made once, made again when what they are locked to changes.
@@ -339,6 +345,13 @@ app/cohort/http/playground/page/runtime/package.json: deploy/playground/package-
 	@$(PYTHON) deploy/playground/fetch.py && touch $@
 
 page-runtime: app/cohort/http/playground/page/runtime/package.json  ## Fetch what runs models in the browser, for the page's "Run in browser"
+
+# Ray (about 500 MB), which `make test` does without.
+.venv-ray/ray.stamp: requirements/ray.txt pyproject.toml | .venv-ray/bin/python
+	@echo "cohort: installing Ray into $(@D) (about 250 MB to fetch the first time)"
+	@$(INSTALL) requirements/ray.txt
+	@$(INSTALL_APP)
+	@touch $@
 
 # What writes the list of components, and checks a wheel.
 .venv-release/release.stamp: requirements/release.txt | .venv-release/bin/python
