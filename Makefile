@@ -56,12 +56,12 @@ serve: $(VENV)/serve.stamp  ## Serve models/ on 127.0.0.1:8000 without installin
 # clone around the copy.
 DIST ?= dist
 wheel: app/cohort/http/playground/page/runtime/package.json | $(UV)  ## Build the package into dist/, with the extras gpu, cuda, cpu and openvino (REPOSITORY=https://…: for an index)
-	@rm -rf build/package '$(DIST)'/cohort-*.whl && mkdir -p build/package
-	@cp -R app pyproject.toml README.md LICENSE build/package
-	@[ -z '$(REPOSITORY)' ] || $(PYTHON) -m tools.release.addresses build/package '$(REPOSITORY)' '$(or $(TAG),main)'
-	@SETUPTOOLS_SCM_OVERRIDES_FOR_COHORT='{root = "../..", fallback_root = "../.."}' $(UV) build --quiet --wheel \
-		--build-constraints requirements/setup.txt --require-hashes --out-dir '$(DIST)' build/package
-	@rm -rf build/package
+	@rm -f '$(DIST)'/cohort-*.whl; mkdir -p build
+	@set -e; copy=$$(mktemp -d build/package.XXXXXX); trap 'rm -rf "$$copy"' EXIT; \
+	cp -R app pyproject.toml README.md LICENSE "$$copy"; \
+	[ -z '$(REPOSITORY)' ] || $(PYTHON) -m tools.release.addresses "$$copy" '$(REPOSITORY)' '$(or $(TAG),main)'; \
+	SETUPTOOLS_SCM_OVERRIDES_FOR_COHORT='{root = "../..", fallback_root = "../.."}' $(UV) build --quiet --wheel \
+		--build-constraints requirements/setup.txt --require-hashes --out-dir '$(DIST)' "$$copy"
 	@echo "cohort: wrote $$(ls '$(DIST)'/cohort-*.whl)"
 
 OPENVINO_TESTS := tests/session/test_providers_openvino.py
