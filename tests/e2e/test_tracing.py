@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from tritonclient.utils import InferenceServerException
 
 from tests import onnx_models
 from tests.collector import SERVER, Collector, Seen
@@ -215,6 +216,40 @@ def test_a_refusal_has_its_status_and_a_line_with_its_trace(
     assert root.attributes["error.type"] == "InvalidInput"
     lines = [json.loads(one) for one in server.logged.splitlines() if trace_id in one]
     assert "refused" in [one["event"] for one in lines]
+
+
+@pytest.mark.parametrize("path", ["/models/nobody/predict", "/models/nobody/predict?server_timing"])
+def test_a_model_that_is_missing_is_named(server: Cohort, collector: Collector, path: str) -> None:
+    """The span of the refusal has the requested model and the error."""
+    trace_id, headers = caller()
+    assert httpx.post(server.url + path, json=ROW, headers=headers).status_code == 404
+    root = collector.trace(trace_id)["SERVER"]
+    assert root.attributes["cohort.model"] == "nobody"
+    assert root.attributes["error.type"] == "ModelNotFound"
+
+
+def test_a_model_that_is_missing_is_named_for_grpc(server: Cohort, collector: Collector) -> None:
+    """As for HTTP."""
+    trace_id, headers = caller()
+    client, tensor = rpc(server)
+    with client, pytest.raises(InferenceServerException, match="not found"):
+        client.infer("nobody", [tensor], headers=headers)
+    root = collector.trace(trace_id)["SERVER"]
+    assert root.attributes["cohort.model"] == "nobody"
+    assert root.attributes["error.type"] == "ModelNotFound"
+
+
+def test_invalid_headers_of_callers_are_not_logged(server: Cohort, collector: Collector) -> None:
+    """A list of baggage that is sent in parts is read whole."""
+    trace_id, headers = caller()
+    parts = [("baggage", "tenant=blue"), ("baggage", "size=big"), ("baggage", "wrong," * 50)]
+    sent = [("traceparent", headers["traceparent"]), ("tracestate", "==="), *parts]
+    httpx.post(f"{server.url}/models/m/predict", json=ROW, headers=sent).raise_for_status()
+    root = collector.trace(trace_id)["SERVER"]
+    assert (root.attributes["baggage.tenant"], root.attributes["baggage.size"]) == ("blue", "big")
+    wait_for_line(server, trace_id)
+    assert "wrong" not in server.logged
+    assert "===" not in server.logged
 
 
 def test_routes_of_fastapi_are_traced_and_probes_are_not(

@@ -39,6 +39,7 @@ def end_http(
     """End the span of a request to a path that may contain a model and a version."""
     path = shown_path(target)
     if model is not None:
+        span.set({"cohort.model": model})
         path = path.replace(f"/{model}", "/{model}", 1)
     if version is not None:
         path = path.replace(f"/{version}", "/{version}", 1)
