@@ -178,7 +178,7 @@ def test_the_list_has_pages(tmp_path: Path) -> None:
 
 
 class SlowPlane:
-    """Loads and unloads nothing, but lets others run meanwhile."""
+    """Loads and unloads nothing, and gives way to other tasks."""
 
     async def load(self, name: str) -> None:
         await asyncio.sleep(0)
