@@ -67,6 +67,7 @@ NAVIGATION = {
         "guide/labels",
         "guide/custom-operators",
         *("guide/sequences", "guide/response-cache"),
+        "Score files <guide/score>",
         "In a Python program <guide/embed>",
         "Rollouts <guide/rollout>",
         *("guide/rollout-replicas", "guide/webhooks"),
@@ -75,8 +76,9 @@ NAVIGATION = {
     ],
     "Operations": [
         *("operations/deploy", "operations/kubernetes", "operations/plain-machines"),
-        *("operations/kserve", "operations/clouds", "operations/load-balancer"),
-        *("operations/scale", "operations/capacity", "operations/upgrade"),
+        *("operations/kserve", "operations/clouds", "operations/ray"),
+        *("operations/load-balancer", "operations/scale", "operations/capacity"),
+        *("operations/upgrade", "operations/compatibility"),
         *("operations/security", "operations/keys", "operations/tls"),
         *("operations/limits", "operations/model-safety"),
         *("operations/monitoring", "operations/tracing", "operations/runbook"),
@@ -98,7 +100,8 @@ NAVIGATION = {
     "Explanation": ["explanation/*"],
     "Project": [
         *("README <../README>", "../CONTRIBUTING", "Security policy <../SECURITY>"),
-        *("contributing/architecture", "contributing/prose", "contributing/decisions/README"),
+        *("contributing/architecture", "contributing/releasing"),
+        *("contributing/prose", "contributing/decisions/README"),
         *("../CHANGELOG", "../benchmarks/*", "../models/*"),
     ],
 }

@@ -15,6 +15,7 @@ from cohort.cli.key_command import key
 from cohort.cli.plan_command import plan
 from cohort.cli.profile_command import profile
 from cohort.cli.rollout_commands import rollout
+from cohort.cli.score_command import score
 from cohort.cli.serve_command import serve_models
 from cohort.cli.top_command import top
 
@@ -56,6 +57,7 @@ def cli() -> None:
         cohort serve                     serve ./models on 127.0.0.1:8000
         cohort top                       show live requests and latency
         cohort bench --model iris        run a load test
+        cohort score rows.csv …          score a file of rows
       cohort serve /srv/models --port 9000
       curl -s localhost:8000/predict -H 'content-type: application/json' \\
            -d '{"model": "iris", "inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}'
@@ -72,4 +74,5 @@ cli.add_command(profile)
 cli.add_command(plan)
 cli.add_command(top)
 cli.add_command(bench)
+cli.add_command(score)
 cli.add_command(key)

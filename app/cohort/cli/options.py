@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import rich_click as click
 from click.core import ParameterSource
@@ -133,7 +133,6 @@ def settings_from(context: click.Context, *, quiet: bool = False) -> Settings:
     """
     from cohort.cli.runtime_check import runtime_problem
     from cohort.settings import (
-        Settings,
         SettingsInvalid,
         read_settings,
         unknown_variables,
@@ -144,12 +143,7 @@ def settings_from(context: click.Context, *, quiet: bool = False) -> Settings:
         fail(problem)
     for warning in () if quiet else unknown_variables(os.environ):
         click.echo(f"Warning: {warning}", err=True)
-    given = {
-        name: value
-        for name, value in context.params.items()
-        if name in Settings.model_fields
-        and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    }
+    given = given_settings(context)
     if folder := context.params.get("folder"):
         if "models" in given:
             raise click.UsageError("FOLDER and --models are the same setting: use one", context)
@@ -161,6 +155,18 @@ def settings_from(context: click.Context, *, quiet: bool = False) -> Settings:
             option = f"--{name.replace('_', '-')} ({variable(name)})"
             click.echo(f"Error: {option if name in given else variable(name)}: {problem}", err=True)
         sys.exit(MISUSED)
+
+
+def given_settings(context: click.Context) -> dict[str, Any]:
+    """Return the settings that the command line sets."""
+    from cohort.settings import Settings
+
+    return {
+        name: value
+        for name, value in context.params.items()
+        if name in Settings.model_fields
+        and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
 
 
 def fail(sentence: str) -> NoReturn:

@@ -74,6 +74,21 @@ def read_csv(
     return {column.spec.name: column.array() for column in columns}
 
 
+def read_cells(
+    rows: Sequence[list[str]], specs: Sequence[TensorSpec], places: Sequence[Place]
+) -> Arrays:
+    """Make arrays from rows of text.
+
+    places: The place of each input, as from `place_inputs`.
+
+    Raises InvalidInput.
+    """
+    columns = [_Cells(spec, place) for spec, place in zip(specs, places, strict=True)]
+    for column in columns:
+        column.add(rows, 0)
+    return {column.spec.name: column.array() for column in columns}
+
+
 def _lines(body: bytes, check: Callable[[], None]) -> Iterator[str]:
     file = TextIOWrapper(BytesIO(body), "utf-8-sig", newline="")
     for number in count():

@@ -6,7 +6,7 @@ See decision 38.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from math import inf
 from typing import Protocol
 
@@ -57,6 +57,11 @@ class Metrics:
             return self._versions[labels]
         except KeyError:
             return self._versions.setdefault(labels, VersionMetrics())
+
+    @property
+    def versions(self) -> Sequence[VersionMetrics]:
+        """The counts of all versions."""
+        return list(self._versions.values())
 
     def batches_of(self, model: str, version: str) -> BatchObserver:
         """Return the observer of a version's batches."""

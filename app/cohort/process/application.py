@@ -57,7 +57,7 @@ def create_app(
     models: The folder of models; default: the folder in the environment.
     settings: All settings; default: read from the environment and overridden by `options`, which
         are named as those of `cohort serve`. Raises SettingsInvalid if they are invalid, and
-        TracingUnavailable if OTEL_TRACES_EXPORTER asks for what is not installed.
+        TracingUnavailable if OTEL_TRACES_EXPORTER needs a package that is not installed.
     access_log: Receives a line for each request; default None: no access log, as servers have one.
     """
     if settings is None:

@@ -36,7 +36,29 @@ async def start_rpc(service: Service, worker: ConnectedWorker | None = None) -> 
         return None
 
     addresses = Addresses(settings.max_connections_per_address)
-    server = RpcServer(
+    server = make_rpc(service, addresses, worker)
+    if worker is not None and worker.gets_rpc:
+        server.begin(_secure(service, addresses))
+        await worker.accept_rpc(server.take)
+        return server
+    try:
+        await server.start(settings.host, settings.grpc_port, _secure(service, addresses))
+    except OSError as error:
+        refuse_rpc_address(error, settings)
+    log.info("listening for gRPC", host=settings.host, port=settings.grpc_port)
+    return server
+
+
+def make_rpc(
+    service: Service, addresses: Addresses, worker: ConnectedWorker | None = None
+) -> RpcServer:
+    """Return the gRPC server of a service, which does not listen yet.
+
+    addresses: Counts the connections of each address.
+    worker: As in `start_rpc`.
+    """
+    settings = service.settings
+    return RpcServer(
         service.core.data_plane,
         service.control_plane,
         max_message_bytes=settings.max_body_mb * 2**20,
@@ -53,16 +75,6 @@ async def start_rpc(service: Service, worker: ConnectedWorker | None = None) -> 
         max_age=settings.grpc_max_connection_age_seconds or inf,
         grace=settings.drain_seconds,
     )
-    if worker is not None and worker.gets_rpc:
-        server.begin(_secure(service, addresses))
-        await worker.accept_rpc(server.take)
-        return server
-    try:
-        await server.start(settings.host, settings.grpc_port, _secure(service, addresses))
-    except OSError as error:
-        refuse_rpc_address(error, settings)
-    log.info("listening for gRPC", host=settings.host, port=settings.grpc_port)
-    return server
 
 
 class HandshakeCrowd:

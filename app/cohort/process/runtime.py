@@ -8,21 +8,23 @@ from functools import partial
 from math import isnan
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 
 from cohort.codec import is_own_view
 from cohort.codec.json_tensors import from_lists
-from cohort.errors import InvalidInput, quoted
+from cohort.errors import InvalidInput, NotLoaded, quoted
 from cohort.process.background import repeat
 from cohort.process.core import Core
 from cohort.process.logs import join_program
 from cohort.process.model_files import GUARD_INTERVAL_SECONDS, ModelFiles
 from cohort.process.running import running
-from cohort.serving import AwaitedReply, Exchange, Lease, Outputs, RequestContext
+from cohort.serving import AwaitedReply, Call, Exchange, Lease, Outputs, RequestContext
 from cohort.settings import read_settings
 from cohort.tensors import Array, Arrays, TensorSpec, check_names
+
+A = TypeVar("A")
 
 NO_PARAMETERS: Mapping[str, object] = MappingProxyType({})
 
@@ -103,16 +105,28 @@ class Runtime:
         if timeout is not None and isnan(timeout):
             raise InvalidInput("the timeout is not a number")
         version = None if version is None else str(version)
-        plane, reply = self._core.data_plane, AwaitedReply[dict[str, Array]]()
-        call = ArraysCall(inputs, model, version, outputs, timeout, parameters)
+        return await self.ask(ArraysCall(inputs, model, version, outputs, timeout, parameters))
+
+    async def ask(self, call: Call[A]) -> A:
+        """Return the answer to a call of any form. Raises as `infer`."""
+        plane, reply = self._core.data_plane, AwaitedReply[A]()
         with plane.memory.hold() as hold:
             exchange = Exchange(plane, RequestContext(), reply, hold)
             try:
-                exchange.read(lambda sent: sent, call, model=model, version=version)
+                exchange.read(lambda sent: sent, call, model=call.model, version=call.version)
                 return await reply.answer
             finally:
                 exchange.leave()
                 reply.forget()
+
+    async def lease(self, model: str, version: str | None = None) -> Lease:
+        """Lease the version that answers, to read its inputs and outputs. Raises as `infer`."""
+        plane = self._core.data_plane
+        pick = partial(plane.pick, model, version)
+        try:
+            return pick()
+        except NotLoaded as error:
+            return (await plane.pick_loaded(error, pick, None))[0]
 
 
 class ArraysCall:

@@ -7,12 +7,15 @@
 
 from cohort.remote.listing import ModelUse
 from cohort.remote.mirror import Mirror, MirrorStatus
+from cohort.remote.store import RemoteFile, RemoteStore
 from cohort.remote.uploading import fetch_manifests, has_files, upload_version
 
 __all__ = [
     "Mirror",
     "MirrorStatus",
     "ModelUse",
+    "RemoteFile",
+    "RemoteStore",
     "fetch_manifests",
     "has_files",
     "upload_version",

@@ -1,0 +1,325 @@
+"""Files of rows: their columns, and slices that can be read one by one."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import TextIOWrapper
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Protocol, TextIO
+
+from cohort.codec.csv_table import MAX_LINE_CHARACTERS
+from cohort.codec.tables import Place
+from cohort.errors import CohortError
+from cohort.scoring.rows import (
+    ArrowRows,
+    CsvRows,
+    JsonRows,
+    PictureRows,
+    Rows,
+    content_of,
+    read_line,
+)
+
+if TYPE_CHECKING:
+    import pyarrow
+    import pyarrow.parquet
+
+MIN_SLICE_BYTES = 1 << 20
+MIN_SLICE_ROWS = 16_384
+SLICE_FILES = 64
+MAX_SLICES = 4000
+"""Limit of slices of a file, each of which has a file of results until the end."""
+
+BLOCK_BYTES = 1 << 20
+
+LINES_LOOKED_AT = 1000
+"""Lines of JSON whose keys become the columns of a file of another kind."""
+
+PICTURES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".tif", ".tiff", ".bmp"})
+
+
+class FileUnreadable(CohortError):
+    """The file to score cannot be read at all, so that no row of it can be scored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A part of a file.
+
+    number: Its place among the file's slices, from 0.
+    start, stop: Where it begins and ends: bytes of a text, rows of a table, or files of a folder.
+    """
+
+    number: int
+    start: int
+    stop: int
+
+
+class Source(Protocol):
+    """A file of rows. Raises FileUnreadable.
+
+    names: The names of the columns.
+    total: The number of bytes, rows or files, as `Slice.stop` counts them.
+    unit: The noun for it.
+    """
+
+    names: Sequence[str]
+    total: int
+    unit: str
+
+    def slices(self) -> Iterator[Slice]:
+        """Yield the slices, in order, the same ones for the same file."""
+
+    def read(self, part: Slice, places: Sequence[Place], at_once: int) -> Iterator[Rows]:
+        """Yield the rows of a slice, up to `at_once` at a time."""
+
+
+class CsvSource:
+    """A CSV file whose first line names the columns."""
+
+    unit = "bytes"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.total = path.stat().st_size
+        with path.open("rb") as file:
+            self._begin = _bom(file)
+            header = file.readline(MAX_LINE_CHARACTERS)
+            while header.count(b'"') % 2 and (more := file.readline(MAX_LINE_CHARACTERS)):
+                header += more
+            self._begin_of_rows = file.tell()
+        try:
+            found = next(csv.reader([header[self._begin :].decode()]), [])
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise FileUnreadable(
+                f"{path.name}: the first line is not CSV in UTF-8: {error}"
+            ) from None
+        self.names: Sequence[str] = found
+        if not found or not any(found):
+            raise FileUnreadable(f"{path.name} is empty: the first line must name the columns")
+        if all(map(_is_number, found)):
+            raise FileUnreadable(
+                f"{path.name}: the first line has numbers; it must name the columns"
+            )
+        _check_unique(path, found)
+
+    def slices(self) -> Iterator[Slice]:
+        """Yield slices that end with a row."""
+        size = max(MIN_SLICE_BYTES, self.total // MAX_SLICES)
+        with self.path.open("rb") as file:
+            file.seek(self._begin_of_rows)
+            yield from _text_slices(file, size, quotes=True)
+
+    def read(self, part: Slice, places: Sequence[Place], at_once: int) -> Iterator[CsvRows]:
+        """Yield the rows of a slice; an empty line is not a row."""
+        done = 0
+        with self.path.open("rb") as file:
+            file.seek(part.start)
+            text = TextIOWrapper(file, "utf-8", newline="")
+            rows = filter(None, csv.reader(_lines_until(text, part.stop - part.start)))
+            try:
+                while some := [*islice(rows, at_once)]:
+                    yield CsvRows(self.names, some, places)
+                    done += len(some)
+            except (csv.Error, UnicodeDecodeError) as error:
+                raise FileUnreadable(
+                    f"{self.path.name} cannot be read {done} rows after byte {part.start}: {error}"
+                ) from None
+
+
+class JsonSource:
+    """A file with a JSON object a line."""
+
+    unit = "bytes"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.total = path.stat().st_size
+        names: dict[str, None] = {}
+        with path.open("rb") as file:
+            for line in islice(file, LINES_LOOKED_AT):
+                if isinstance(found := read_line(line), dict):
+                    names.update(dict.fromkeys(found))
+        self.names: Sequence[str] = [*names]
+        if not names:
+            raise FileUnreadable(f"{path.name} has no line that is a JSON object")
+
+    def slices(self) -> Iterator[Slice]:
+        """Yield slices that end with a line."""
+        size = max(MIN_SLICE_BYTES, self.total // MAX_SLICES)
+        with self.path.open("rb") as file:
+            file.seek(_bom(file))
+            yield from _text_slices(file, size, quotes=False)
+
+    def read(self, part: Slice, places: Sequence[Place], at_once: int) -> Iterator[JsonRows]:
+        """Yield the rows of a slice; an empty line is not a row."""
+        left = part.stop - part.start
+        with self.path.open("rb") as file:
+            file.seek(part.start)
+            while left > 0:
+                some: list[bytes] = []
+                while len(some) < at_once and left > 0:
+                    line = file.readline()
+                    left -= len(line)
+                    if line := line.strip():
+                        some.append(line)
+                if some:
+                    yield JsonRows(self.names, [*map(read_line, some)], places)
+
+
+class ParquetSource:
+    """A Parquet file."""
+
+    unit = "rows"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with _open_parquet(path) as file:
+            self.schema: pyarrow.Schema = file.schema_arrow
+            self._groups = [
+                file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)
+            ]
+        self.names: Sequence[str] = self.schema.names
+        self.total = sum(self._groups)
+        _check_unique(path, self.names)
+        self._going: tuple[int, Iterator[pyarrow.RecordBatch]] | None = None
+
+    def slices(self) -> Iterator[Slice]:
+        """Yield slices, each of rows of one row group."""
+        size = max(MIN_SLICE_ROWS, self.total // MAX_SLICES)
+        number = begin = 0
+        for rows in self._groups:
+            for start in range(begin, begin + rows, size):
+                yield Slice(number, start, min(start + size, begin + rows))
+                number += 1
+            begin += rows
+
+    def read(self, part: Slice, places: Sequence[Place], at_once: int) -> Iterator[ArrowRows]:
+        """Yield the rows of a slice. Slices of a group in their order are read in one pass."""
+        at, batches = self._going or (-1, iter(()))
+        if at != part.start:
+            batches = self._batches_from(part.start)
+        left = part.stop - part.start
+        while left:
+            batch = next(batches)
+            taken = min(left, len(batch))
+            if taken < len(batch):
+                batches = _before(batch.slice(taken), batches)
+            left -= taken
+            for first in range(0, taken, at_once):
+                yield ArrowRows(batch.slice(first, min(at_once, taken - first)), places)
+        self._going = part.stop, batches
+
+    def _batches_from(self, row: int) -> Iterator[pyarrow.RecordBatch]:
+        begin = 0
+        with _open_parquet(self.path) as file:
+            for group, rows in enumerate(self._groups):
+                skip = max(row - begin, 0)
+                begin += rows
+                if skip >= rows:
+                    continue
+                for batch in file.iter_batches(4096, row_groups=[group], use_threads=False):
+                    if skip < len(batch):
+                        yield batch.slice(skip)
+                    skip = max(skip - len(batch), 0)
+
+
+class PictureSource:
+    """A folder of pictures, in it and below it, sorted by path."""
+
+    unit = "files"
+
+    def __init__(self, folder: Path, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._read, self._size = content_of(folder)
+        found = (one for one in folder.rglob("*") if one.suffix.lower() in PICTURES)
+        self._files = sorted(one.relative_to(folder).as_posix() for one in found if one.is_file())
+        if not self._files:
+            raise FileUnreadable(f"{folder} has no pictures ({', '.join(sorted(PICTURES))})")
+        self.names: Sequence[str] = ["file"]
+        self.total = len(self._files)
+
+    @property
+    def identity(self) -> str:
+        """A text that changes if a file comes, goes or changes its size."""
+        return repr([(one, self._size(one)) for one in self._files])
+
+    def slices(self) -> Iterator[Slice]:
+        """Yield slices of some files."""
+        size = max(SLICE_FILES, self.total // MAX_SLICES)
+        for number, start in enumerate(range(0, self.total, size)):
+            yield Slice(number, start, min(start + size, self.total))
+
+    def read(self, part: Slice, places: Sequence[Place], at_once: int) -> Iterator[PictureRows]:
+        """Yield the files of a slice."""
+        for start in range(part.start, part.stop, at_once):
+            names = self._files[start : min(start + at_once, part.stop)]
+            yield PictureRows(names, self._read, self._size, self._max_bytes)
+
+
+def _bom(file: BinaryIO) -> int:
+    """Return the length of the mark that some programs write before UTF-8."""
+    mark = 3 if file.read(3) == b"\xef\xbb\xbf" else 0
+    file.seek(0)
+    return mark
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_unique(path: Path, names: Sequence[str]) -> None:
+    twice = next((name for name in names if list(names).count(name) > 1), None)
+    if twice is not None:
+        raise FileUnreadable(f"{path.name} has the column {twice!r} twice; rename one")
+
+
+def _text_slices(file: BinaryIO, size: int, *, quotes: bool) -> Iterator[Slice]:
+    """Yield slices of about `size` bytes that end with a line, and outside of quotes."""
+    number, start = 0, file.tell()
+    while True:
+        odd, left = False, size
+        while left > 0 and (block := file.read(min(left, BLOCK_BYTES))):
+            left -= len(block)
+            odd ^= quotes and bool(block.count(b'"') % 2)
+            last = block
+        if left == size:
+            return
+        while odd or not last.endswith(b"\n"):
+            if not (last := file.readline(BLOCK_BYTES)):
+                break
+            odd ^= quotes and bool(last.count(b'"') % 2)
+        yield Slice(number, start, file.tell())
+        number, start = number + 1, file.tell()
+
+
+def _lines_until(text: TextIO, left: int) -> Iterator[str]:
+    """Yield the lines of the next `left` bytes of UTF-8."""
+    while left > 0 and (line := text.readline(MAX_LINE_CHARACTERS)):
+        left -= len(line) if line.isascii() else len(line.encode())
+        yield line
+
+
+def _before(
+    batch: pyarrow.RecordBatch, batches: Iterator[pyarrow.RecordBatch]
+) -> Iterator[pyarrow.RecordBatch]:
+    yield batch
+    yield from batches
+
+
+def _open_parquet(path: Path) -> pyarrow.parquet.ParquetFile:
+    try:
+        from pyarrow import ArrowException, parquet  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise FileUnreadable(f"{path.name} needs pyarrow: pip install 'cohort[score]'") from None
+    try:
+        return parquet.ParquetFile(path)
+    except ArrowException as error:
+        raise FileUnreadable(f"{path.name} is not Parquet: {error}") from None

@@ -1,0 +1,60 @@
+"""Slices of files: together they have every row once, whatever is in the rows."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from cohort.scoring import sources
+from cohort.scoring.sources import CsvSource, FileUnreadable, JsonSource
+
+
+@pytest.fixture(autouse=True)
+def _small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "MIN_SLICE_BYTES", 200)
+    monkeypatch.setattr(sources, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(sources, "MAX_SLICES", 10**9)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_no_slice_of_csv_begins_inside_of_a_cell(tmp_path: Path, end: str, mark: str) -> None:
+    """Cells have quotes, commas, line ends and other alphabets; some lines are empty."""
+    wanted = [[str(at), f'"{"é," * (at % 50)}"\n\n{at}', "x" * (at % 90)] for at in range(200)]
+    path = tmp_path / "rows.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        file.write(mark)
+        csv.writer(file, lineterminator=end).writerows([["a", "b", "c"], *wanted[:100]])
+        file.write(end)
+        csv.writer(file, lineterminator=end).writerows(wanted[100:])
+    source = CsvSource(path)
+    assert source.names == ["a", "b", "c"]
+    slices = [*source.slices()]
+    assert len(slices) > 20
+    read = [rows.cells for part in slices for rows in source.read(part, [0], 7)]
+    assert [row for rows in read for row in rows] == wanted
+    assert max(map(len, read)) <= 7
+
+
+def test_slices_of_json_lines_have_every_line(tmp_path: Path) -> None:
+    """Also a last one without a line end; empty lines are none."""
+    wanted = [{"at": at, "text": "é" * (at % 90)} for at in range(200)]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n\n".join(map(json.dumps, wanted)))
+    source = JsonSource(path)
+    slices = [*source.slices()]
+    assert len(slices) > 20
+    read = [rows.lines for part in slices for rows in source.read(part, [0], 7)]
+    assert [line for lines in read for line in lines] == wanted
+
+
+def test_a_quote_without_an_end_is_an_error_and_not_all_memory(tmp_path: Path) -> None:
+    """The csv module's limit of a cell holds."""
+    path = tmp_path / "rows.csv"
+    path.write_text('a,b\n1,"2\n' + "3,4\n" * 100_000)
+    source = CsvSource(path)
+    with pytest.raises(FileUnreadable, match="field larger than field limit"):
+        [[*source.read(part, [0], 1024)] for part in source.slices()]
