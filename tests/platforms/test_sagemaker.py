@@ -21,6 +21,7 @@ from cohort.operating import ControlPlane, MultiModel
 from tests.bundled import model_path
 from tests.e2e.processes import Cohort, free_port
 from tests.platforms.starting import platform
+from tests.waiting import iterations
 
 ROWS = {"instances": [[5.1, 3.5, 1.4, 0.2]]}
 
@@ -181,10 +182,10 @@ class SlowPlane:
     """Loads and unloads nothing, and gives way to other tasks."""
 
     async def load(self, name: str) -> None:
-        await asyncio.sleep(0)
+        await iterations(1)
 
     async def unload(self, name: str) -> None:
-        await asyncio.sleep(0)
+        await iterations(1)
 
 
 def test_unloads_at_once_do_not_remove_what_is_loaded_after_them(tmp_path: Path) -> None:
