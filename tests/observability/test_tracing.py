@@ -124,6 +124,23 @@ def test_an_unknown_protocol_is_named() -> None:
         open_tracing(environment)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OTEL_BSP_SCHEDULE_DELAY", "-1"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "brotli"),
+    ],
+)
+def test_values_that_opentelemetry_refuses_stop_the_start(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sentence has OpenTelemetry's reason."""
+    monkeypatch.setenv(name, value)
+    with pytest.raises(TracingUnavailable, match=r"refuses one of the OTEL_\* variables: \w"):
+        open_tracing({"OTEL_TRACES_EXPORTER": "otlp"})
+
+
 @pytest.mark.parametrize("header", [None, "", "00-0-0-0", f"00-{'0' * 32}-{'ab' * 8}-01"])
 def test_only_a_valid_header_has_a_trace_id(header: str | None) -> None:
     """What a caller sends is logged only if it is an id."""

@@ -64,6 +64,12 @@ def open_tracing(environment: Mapping[str, str], worker: int | None = None) -> T
             f"{EXPORTER} is {quoted(','.join(names))}, but OpenTelemetry is not installed: "
             "run pip install 'cohort[tracing]', or unset the variable"
         ) from error
+    except TracingUnavailable:
+        raise
+    except Exception as error:  # raised by OpenTelemetry's and others' exporters
+        raise TracingUnavailable(
+            f"OpenTelemetry refuses one of the OTEL_* variables: {error}"
+        ) from error
 
 
 def _open(names: list[str], environment: Mapping[str, str], worker: int | None) -> Tracer:
