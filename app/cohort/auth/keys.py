@@ -71,10 +71,9 @@ class ApiKey:
     """One entry of the file: a caller with at least one of `sha256`, `certificate`, `subject`.
 
     name: Caller's name in logs and metrics.
-    sha256: SHA-256 of its key, in 64 hexadecimal digits; default None: it has no key.
-    certificate: Name in its client certificate; default None: it has no certificate.
-    subject: The `sub` of its tokens, or "*", for tokens that match no other entry; default None: it
-        has no tokens.
+    sha256: SHA-256 of its key, in 64 hexadecimal digits; default None.
+    certificate: Name in its client certificate; default None.
+    subject: The `sub` of its tokens, or "*", for tokens that match no other entry; default None.
     models: Models visible to it; default None: all of them.
     rate: Requests per second; default None: no limit.
     concurrency: Maximum of requests in progress; default None: no limit.

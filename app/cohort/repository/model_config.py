@@ -219,18 +219,15 @@ class ModelConfig:
         fails. The first measures and warms up the version, and is shown to callers. If rows are
         independent only for some sizes, those of the examples share runs.
     inputs: Conversion of callers' inputs, by input name: images, audio, text or table columns;
-        default none: callers send the model's inputs.
-    outputs: Conversion of the model's outputs, by output name, such as labels; default none:
-        callers get the model's outputs.
+        default none.
+    outputs: Conversion of the model's outputs, by output name, such as labels; default none.
     transform: A Python class, `module:Class`, of a module next to this file or in the version's
-        folder; default None. Its `before(request)` returns the model's inputs, and `after(outputs)`
-        the callers' outputs. It needs COHORT_MODEL_CODE=allow.
+        folder, for both conversions; default None. It needs COHORT_MODEL_CODE=allow.
     state: Inputs that the server keeps between the requests of a sequence; default none. With
         {h_in: h_out}, the output h_out is the input h_in of the next request. It needs one worker.
     sequences: Limits of sequences.
     cache: Answers that are kept, for requests with the same inputs; default None: no answers.
-    load_timeout_s: Maximum time to load a version, from reading its files to the last warm-up run;
-        default 120.
+    load_timeout_s: Maximum time to load a version, with its warm-up; default 120.
     playground: Permissions of the page /playground.
     """
 

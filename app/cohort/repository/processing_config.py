@@ -75,10 +75,10 @@ DatePart = Literal["year", "month", "day", "weekday", "day_of_year", "days", "ho
 class InputConfig:
     """`inputs.<name>`: how callers' input becomes inputs of the model.
 
-    image: Callers send an image; default None: no image.
-    audio: Callers send audio; default None: no audio.
+    image: Callers send an image; default None.
+    audio: Callers send audio; default None.
     tokenizer: Callers send text for the model's tokenizer inputs, such as input_ids. The value
-        names a tokenizer.json in the version's folder; default None: no tokenizer.
+        names a tokenizer.json in the version's folder; default None.
     max_length: Maximum ids of a text; the rest is cut off; default None: that of tokenizer.json, or
         512.
     pairs: Each row is two texts, [N, 2], such as a question and an answer; default False.
@@ -95,7 +95,7 @@ class InputConfig:
         columns NAME_CATEGORY (as pandas' get_dummies); default False: codes.
     standardise: Callers send raw numbers, and the model gets them standardised; default None: no
         change.
-    date: Callers send a date in ISO 8601; default None: no date. The model gets these parts as
+    date: Callers send a date in ISO 8601; default None. The model gets these parts as
         numbers, as [N, parts] or as columns NAME_PART. `weekday` is 0 on Mondays, and `days` count
         from 1970-01-01.
     """

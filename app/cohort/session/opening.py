@@ -54,8 +54,8 @@ class SessionOptions:
     graph_optimization: Level of ONNX Runtime's graph optimization; default "all".
     optimized_cache: Keep the optimized graph in COHORT_CACHE, for faster starts on the CPU; default
         True.
-    custom_op_libraries: Libraries of custom operators; default none. Each is a file in a folder of
-        COHORT_CUSTOM_OPS, or `extensions` for the library of an installed onnxruntime-extensions.
+    custom_op_libraries: Custom operator libraries: files in folders of COHORT_CUSTOM_OPS, or
+        `extensions` for an installed onnxruntime-extensions; default none.
     """
 
     intra_op_threads: int | None = None

@@ -129,8 +129,8 @@ class Settings(BaseSettings):
         0,
         ge=0,
         le=86400,
-        description="Seconds until a gRPC client must connect again (GOAWAY), within 10 %, to reach "
-        "new replicas; 0: never.",
+        description="Seconds until a gRPC client must connect again (GOAWAY), within 10 %, to "
+        "reach new replicas; 0: never.",
     )
     workers: Annotated[int, BeforeValidator(read_workers)] = Field(
         1,
