@@ -171,7 +171,7 @@ class ModelRecipe:
     work: Folder to keep the model of each step in; default None: only the published model is kept.
     convert: Convert the source to ONNX; done with defaults if it is omitted.
     verify: Compare the ONNX model with the source.
-    optimize: Make the model smaller and faster by steps that are verified and measured.
+    optimize: Make the model smaller and faster.
     quantize: Make the model smaller with other datatypes.
     add_image_input: Decode images in the model.
     add_tokenizer: Tokenize text in the model.

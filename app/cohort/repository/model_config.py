@@ -51,7 +51,7 @@ class WarmUp:
     """`warm_up:` in a model's config: runs before a version takes traffic.
 
     rows: Rows of these runs, one run for each number; default None: 1, and also 8 on a GPU if
-        requests share runs. On the CPU, larger runs prepare nothing.
+        requests share runs.
     """
 
     rows: tuple[int, ...] | None = None
@@ -223,8 +223,8 @@ class ModelConfig:
     outputs: Conversion of the model's outputs, by output name, such as labels; default none.
     transform: A Python class, `module:Class`, of a module next to this file or in the version's
         folder, for both conversions; default None. It needs COHORT_MODEL_CODE=allow.
-    state: Inputs that the server keeps between the requests of a sequence; default none. With
-        {h_in: h_out}, the output h_out is the input h_in of the next request. It needs one worker.
+    state: Inputs that the server keeps in a sequence; default none. With {h_in: h_out}, output
+        h_out is the next request's input h_in. It needs one worker.
     sequences: Limits of sequences.
     cache: Answers that are kept, for requests with the same inputs; default None: no answers.
     load_timeout_s: Maximum time to load a version, with its warm-up; default 120.

@@ -21,8 +21,8 @@ class ImageInput:
     """`inputs.<input>.image`: callers send image files.
 
     size: Height and width of the model's input; default None: those of its shape.
-    resize: `stretch` resizes the whole image to that size. `shorter_side_then_crop` keeps the
-        proportions and crops the middle; default "stretch".
+    resize: `stretch` changes the proportions; `shorter_side_then_crop` keeps them and crops the
+        middle; default "stretch".
     shorter_side: Pixels of the shorter side before the crop; default None: the larger number of
         `size`.
     mean: Subtracted from each channel, with values from 0 to 1; default None: 0. An input of UINT8
@@ -81,7 +81,7 @@ class InputConfig:
         names a tokenizer.json in the version's folder; default None.
     max_length: Maximum ids of a text; the rest is cut off; default None: that of tokenizer.json, or
         512.
-    pairs: Each row is two texts, [N, 2], such as a question and an answer; default False.
+    pairs: Each row is two texts, [N, 2]; default False.
     missing: Value for null and empty cells: a number, or a string for string inputs; default None:
         NaN for floats. By default, other inputs reject such requests.
     columns: Column names of a model's only input [N, columns]; default None: those in the model's
@@ -157,8 +157,7 @@ class OutputConfig:
         (those of the model's file); default None.
     top: Number of best classes to name in each row; default None: one, or with a threshold all that
         reach it.
-    threshold: Minimum score of a named class, so that a row may have several labels or none;
-        default None: any.
+    threshold: Minimum score of a named class; default None: any.
     softmax: Return the softmax of the last axis; default False.
     sigmoid: Return the sigmoid of the numbers; default False.
     round: Decimal places, after softmax or sigmoid; default None: unchanged.

@@ -111,8 +111,7 @@ class _WrittenVariant:
         variant; default None: its share stays.
     soak_minutes: Minutes at each step before the next: one number, or one for each step; default
         60.
-    auto_promote: If true, it gets all callers after the last step; if false, it stays there;
-        default False.
+    auto_promote: Give it all callers after the last step; default False.
     """
 
     version: int

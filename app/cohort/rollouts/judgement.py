@@ -65,7 +65,7 @@ class Guard:
     min_requests: Requests of the variant that count before a verdict on latency or disagreement;
         default 200.
     confidence: A variant that keeps within all limits is rolled back with a probability of at most
-        1 - confidence; default 0.95. Decision 0028 gives the time span.
+        1 - confidence; default 0.95.
     """
 
     max_error_rate_increase: float | None = None

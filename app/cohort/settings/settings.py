@@ -319,9 +319,7 @@ class Settings(BaseSettings):
         description="Minimum log level; admin requests and the access log are always logged.",
     )
     access_log: bool = Field(False, description="Log each request.")
-    playground: bool = Field(
-        True, description="Serve the page /playground; `/` redirects browsers to it."
-    )
+    playground: bool = Field(True, description="Serve the page /playground.")
     drain_notice_seconds: float = Field(
         5,
         ge=0,
