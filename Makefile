@@ -10,7 +10,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve install uninstall wheel quick test rerun test-full durations coverage lint types lock conformance prove rounding published fuzz-models mutants simulate soak chaos converters incidents first-hour first-hour-table recorded ray fuzz page-runtime docs site bench reference pictures rollout-table packages up down roll sbom containers kubernetes
+.PHONY: help serve install uninstall wheel quick test rerun test-full durations coverage lint types lock conformance prove rounding published fuzz-models mutants simulate soak chaos converters incidents first-hour first-hour-table recorded ray fuzz page-runtime docs site bench reference pictures rollout-table packages up down roll sbom release-compare release-snapshot release-check wheel-check containers kubernetes
 
 RUNTIME ?= gpu
 PYTHON ?= python3
@@ -52,12 +52,15 @@ uninstall:  ## Remove the link; the environments stay
 serve: $(VENV)/serve.stamp  ## Serve models/ on 127.0.0.1:8000 without installing anything else (COHORT_* settings apply)
 	@exec $(VENV)/bin/cohort serve
 
-# Build from a clean copy: setuptools would add files of an earlier build to the wheel.
+# Build from a clean copy: setuptools would add files of an earlier build to the wheel. The version is that of the
+# clone around the copy.
 DIST ?= dist
-wheel: app/cohort/http/playground/page/runtime/package.json | $(UV)  ## Build the package for other projects into dist/, with the extras gpu, cuda, cpu and openvino
-	@rm -rf build/package && mkdir -p build/package
+wheel: app/cohort/http/playground/page/runtime/package.json | $(UV)  ## Build the package into dist/, with the extras gpu, cuda, cpu and openvino (REPOSITORY=https://…: for an index)
+	@rm -rf build/package '$(DIST)'/cohort-*.whl && mkdir -p build/package
 	@cp -R app pyproject.toml README.md LICENSE build/package
-	@$(UV) build --quiet --wheel --build-constraints requirements/setup.txt --require-hashes --out-dir '$(DIST)' build/package
+	@[ -z '$(REPOSITORY)' ] || $(PYTHON) -m tools.release.addresses build/package '$(REPOSITORY)' '$(or $(TAG),main)'
+	@SETUPTOOLS_SCM_OVERRIDES_FOR_COHORT='{root = "../..", fallback_root = "../.."}' $(UV) build --quiet --wheel \
+		--build-constraints requirements/setup.txt --require-hashes --out-dir '$(DIST)' build/package
 	@rm -rf build/package
 	@echo "cohort: wrote $$(ls '$(DIST)'/cohort-*.whl)"
 
@@ -92,6 +95,7 @@ test-full: export INCIDENTS = all
 test-full: export PAGES = all
 test-full: export FIRST_HOUR = all
 test-full: export CONVERTERS = all
+test-full: export INDEX = all
 test-full: export HYPOTHESIS_PROFILE = nightly
 test-full chaos converters incidents first-hour docs: export HANG_SECONDS = 7200
 test-full: test conformance  ## Run every test with more random examples (about 11 GB of packages; hours)
@@ -200,11 +204,24 @@ up: $(ENV_FILE)  ## Build the image, and bring up replicas behind nginx, under P
 down: $(ENV_FILE)  ## Stop all of that; rollbacks and measurements stay in volumes
 	@$(STACK) down
 
+release-compare: $(VENV)/dev.stamp  ## List what changed for callers and operators since the last release, and the version that it needs
+	@$(VENV)/bin/python -m tools.release compare
+
+release-snapshot: $(VENV)/dev.stamp  ## Write tools/release/snapshot.json for a release (VERSION=1.2.3)
+	@$(VENV)/bin/python -m tools.release snapshot '$(VERSION)'
+
+release-check: $(VENV)/dev.stamp  ## Check a tagged commit before it is built: its snapshot, its changelog and its number (VERSION=1.2.3)
+	@$(VENV)/bin/python -m tools.release check '$(VERSION)'
+
+wheel-check: .venv-release/release.stamp  ## Check the metadata of the wheels in dist/ as an index does
+	@.venv-release/bin/twine check --strict '$(DIST)'/*.whl
+
 # Uses the lock file, because the environment also has test tools. The image for GPUs contains CUDA.
 sbom: .venv-release/release.stamp  ## List the components of RUNTIME from its lock file: build/sbom-RUNTIME.json (CycloneDX)
 	@mkdir -p build
+	@sed "s/^dynamic = .*/version = \"$$(.venv-release/bin/python -m setuptools_scm)\"/" pyproject.toml >build/sbom.toml
 	@cat requirements/$(RUNTIME:gpu=cuda).txt \
-		| .venv-release/bin/cyclonedx-py requirements --pyproject pyproject.toml --mc-type application \
+		| .venv-release/bin/cyclonedx-py requirements --pyproject build/sbom.toml --mc-type application \
 			--output-reproducible --output-format JSON --output-file build/sbom-$(RUNTIME).json -
 	@echo "cohort: wrote build/sbom-$(RUNTIME).json"
 
@@ -336,9 +353,9 @@ page-runtime: app/cohort/http/playground/page/runtime/package.json  ## Download 
 	@$(INSTALL_APP)
 	@touch $@
 
-# The tool that lists the components.
+# Tools that list the components and check a wheel.
 .venv-release/release.stamp: requirements/release.txt | .venv-release/bin/python
-	@echo "cohort: installing the CycloneDX tool into $(@D) (about 10 MB to fetch the first time)"
+	@echo "cohort: installing CycloneDX and twine into $(@D) (about 20 MB to fetch the first time)"
 	@$(INSTALL) requirements/release.txt
 	@touch $@
 
