@@ -169,10 +169,15 @@ def test_messages_of_a_stream_are_below_its_span(server: Cohort, collector: Coll
 def test_a_batch_is_linked_with_all_its_requests(server: Cohort, collector: Collector) -> None:
     """Each run has a link to the batch, the batch to each run, and both count the requests."""
 
+    sent: set[str] = set()
+
     def shared() -> Seen | None:
         with ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda _: predict(server, caller()[1]), range(16)))
-        batches = [one for one in collector.seen if one.span.name == "batch"]
+            callers = [caller() for _ in range(16)]
+            sent.update(trace_id for trace_id, _ in callers)
+            list(pool.map(lambda one: predict(server, one[1]), callers))
+        own = [one for one in collector.seen if one.span.trace_id.hex() in sent]
+        batches = [one for one in own if one.span.name == "batch"]
         return next((one for one in batches if len(one.span.links) > 1), None)
 
     batch = wait_until(shared)
