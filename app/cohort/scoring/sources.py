@@ -347,7 +347,10 @@ def _text_slices(file: BinaryIO, size: int, *, quotes: bool) -> Iterator[Slice]:
 
 
 def _ends_in_cell(block: bytes, inside: bool) -> bool:
-    """Return True if a cell in quotes continues after these lines; `inside`: one was open before."""
+    """Return True if a cell in quotes continues after these lines.
+
+    inside: True if a cell was open before them.
+    """
     if inside:
         block = b'"' + block
     last = None
