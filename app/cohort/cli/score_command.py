@@ -69,11 +69,12 @@ def score(
     """
     settings = options.settings_from(context)
     from cohort.errors import CohortError
-    from cohort.scoring import Task, at_hand, check_kind
 
     logging.getLogger("cohort").setLevel(logging.ERROR)  # the command prints what matters
     started = monotonic()
     try:
+        from cohort.scoring import Task, at_hand, check_kind
+
         kind = check_kind(out)
         with _bar() as show, at_hand(file, out, settings.cache) as local:
             largest = settings.max_body_mb << 20
