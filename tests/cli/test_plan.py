@@ -169,3 +169,11 @@ def test_overhead_counts_for_every_request_of_a_shared_run() -> None:
     assert with_overhead.replicas == 21
     assert with_overhead.shared_replicas is not None
     assert with_overhead.shared_replicas > 12
+
+
+@pytest.mark.parametrize("rate", ["nan", "0", "-1", "1e-9", "inf"])
+def test_a_rate_must_be_a_number_that_can_be_planned(tmp_path: Path, rate: str) -> None:
+    """Nothing is computed for another one."""
+    status, found = plan(written(tmp_path), float(rate), "1s")
+    assert status == 2
+    assert "--rate" in found["error"]

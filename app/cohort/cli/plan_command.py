@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,10 +51,23 @@ class Duration(click.ParamType[float]):
         self.fail(f"{value!r} is not a time with a unit, such as 50ms, 200us or 1.5s", param, ctx)
 
 
+class Number(click.FloatRange):
+    """A number in a range; NaN is in none."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number."""
+        number = float(super().convert(value, param, ctx))
+        if isnan(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
+
+
 @click.command("plan")
 @click.option(
     "--rate",
-    type=click.FloatRange(0, 1e9, min_open=True),
+    type=Number(1e-6, 1e9),
     required=True,
     metavar="NUMBER",
     help="Requests per second in your busiest minute, such as 5000 or 1e6.",
@@ -92,7 +106,7 @@ class Duration(click.ParamType[float]):
 )
 @click.option(
     "--variation",
-    type=click.FloatRange(0, 10),
+    type=Number(0, 10),
     default=0.0,
     show_default=True,
     metavar="NUMBER",
@@ -108,7 +122,7 @@ class Duration(click.ParamType[float]):
 )
 @click.option(
     "--cost",
-    type=click.FloatRange(0),
+    type=Number(0),
     metavar="PRICE",
     help="Price of a replica per hour, in any currency.",
 )
