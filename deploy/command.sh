@@ -1,11 +1,11 @@
 #!/bin/sh
-# Put the command of an environment of this checkout where shells find it, as pipx and `uv tool` do, or take it away:
+# Link the command of an environment of this checkout into a folder on PATH, or remove the link:
 #
 #   deploy/command.sh link .venv-cpu     deploy/command.sh unlink
 #
-# BIN names the folder. Without it: ~/.local/bin where that is on PATH, else /usr/local/bin where that is on PATH and
-# may be written to, else ~/.local/bin, with the line that puts it on PATH. Nothing is overwritten or removed but a link
-# into this checkout.
+# BIN names the folder. The default is ~/.local/bin if it is on PATH; else /usr/local/bin if it is on PATH and writable;
+# else ~/.local/bin, and the script prints the line that puts it on PATH. It only replaces or removes links into this
+# checkout.
 set -eu
 checkout=$(cd "$(dirname "$0")/.." && pwd -P)
 own=${HOME:-}/.local/bin
@@ -29,27 +29,27 @@ link() {
         if ! on_path "$own" && on_path "$system" && [ -w "$system" ]; then folder=$system; fi
     fi
     if [ -z "${BIN:-}${HOME:-}" ] && [ "$folder" = "$own" ]; then
-        say "there is no HOME; name a folder on PATH: make install BIN=FOLDER" >&2
+        say "HOME is not set; name a folder on PATH: make install BIN=FOLDER" >&2
         exit 1
     fi
     mkdir -p "$folder"
     folder=$(cd "$folder" && pwd)
     command=$folder/cohort
     if { [ -e "$command" ] || [ -L "$command" ]; } && ! is_ours "$command"; then
-        say "$command is there and not a link of this checkout's; nothing was changed." \
+        say "$command exists and is not a link into this checkout; nothing was changed." \
             "Remove it, or name another folder: make install BIN=FOLDER" >&2
         exit 1
     fi
     ln -sfn "$target" "$command"
-    say "$command is $1/bin/cohort now; 'make uninstall${BIN:+ BIN=$BIN}' takes it away"
+    say "linked $command to $1/bin/cohort; 'make uninstall${BIN:+ BIN=$BIN}' removes the link"
     if ! on_path "$folder"; then
         advise "$folder"
     elif found=$(command -v cohort) && [ "$found" != "$command" ] && ! is_ours "$found"; then
-        say "but 'cohort' is $found here, which comes first on PATH" >&2
+        say "but 'cohort' runs $found, which comes first on PATH" >&2
     fi
 }
 
-# The line that puts a folder on PATH, for the shell of whoever asks.
+# Print the line that puts a folder on PATH, for the user's shell.
 advise() {
     case ${SHELL##*/} in
         fish) line="fish_add_path '$1'" ;;
@@ -57,7 +57,7 @@ advise() {
         bash) line="echo 'export PATH=\"$1:\$PATH\"' >>~/.bashrc && . ~/.bashrc" ;;
         *) line="export PATH=\"$1:\$PATH\"" ;;
     esac
-    say "$1 is not on PATH; this puts it there:"
+    say "$1 is not on PATH; run this line to add it:"
     echo "  $line"
 }
 

@@ -78,7 +78,7 @@ NAVIGATION = {
         *("operations/deploy", "operations/kubernetes", "operations/plain-machines"),
         *("operations/kserve", "operations/clouds", "operations/ray"),
         *("operations/load-balancer", "operations/scale", "operations/capacity"),
-        "operations/upgrade",
+        *("operations/upgrade", "operations/compatibility"),
         *("operations/security", "operations/keys", "operations/tls"),
         *("operations/limits", "operations/model-safety"),
         *("operations/monitoring", "operations/tracing", "operations/runbook"),
@@ -100,7 +100,8 @@ NAVIGATION = {
     "Explanation": ["explanation/*"],
     "Project": [
         *("README <../README>", "../CONTRIBUTING", "Security policy <../SECURITY>"),
-        *("contributing/architecture", "contributing/prose", "contributing/decisions/README"),
+        *("contributing/architecture", "contributing/releasing"),
+        *("contributing/prose", "contributing/decisions/README"),
         *("../CHANGELOG", "../benchmarks/*", "../models/*"),
     ],
 }

@@ -523,7 +523,7 @@ def test_module_outside_layers_is_caught() -> None:
 
 
 def test_packages_that_need_each_other_are_caught() -> None:
-    """They are caught even if no module is on a circle of modules."""
+    """Packages that import each other are found, even without a circle of modules."""
     modules = [
         *module("cohort.session.running", "from cohort.batching.batch import Batch"),
         *module("cohort.batching.stacking", "from cohort.session.opening import open_session"),

@@ -222,7 +222,7 @@ def test_a_number_on_one_side_only_is_a_difference_for_all(pair: Pair) -> None:
 
 @given(two(st.integers(-3, 3).map(float)), st.sampled_from(["INT8", "INT64", "BOOL", "UINT4"]))
 def test_all_criteria_say_the_same_of_what_must_be_equal(pair: Pair, datatype: str) -> None:
-    """Whole numbers and booleans leave no room for a tolerance."""
+    """Integers and booleans must be equal under every criterion."""
     dtype = BY_NAME[datatype].dtype
     expected, got = (np.abs(side["y"]).astype(dtype) for side in pair)
     unequal = bool((expected != got).any())

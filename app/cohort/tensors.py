@@ -46,11 +46,11 @@ class Datatype:
 
     @property
     def packed(self) -> bool:
-        """True if several elements share a byte outside of arrays."""
+        """True if several elements share a byte in files and requests."""
         return 0 < self.bits < 8
 
     def size(self, elements: int) -> int:
-        """Return the size in bytes of a number of elements outside of arrays."""
+        """Return the bytes of a number of elements as files and requests store them."""
         return -(-elements * self.bits // 8)
 
 

@@ -74,15 +74,15 @@ class OptimizeSection:
 class QuantizeSection:
     """`quantize:`, options of `cohort quantize`.
 
-    recipe: dynamic, static, fp16 or int4, written unless quality drops too much. auto keeps the
-        best that pays, or none; default "auto".
+    recipe: auto keeps the best recipe that pays, or none; another is written unless quality drops
+        too much; default "auto".
     calibration: Rows for static: a .npz, a .jsonl of requests, or a folder of those; default None.
     inputs: Rows to compare outputs on; default None: those of the calibration.
     labels: A .npy with the correct answer for each row of the inputs; default None.
     allowed_drop: Allowed loss of accuracy; without labels, of rows with the same decision;
         default 0.01.
-    methods: Calibration methods, of which the one with the closest outputs is used: minmax,
-        entropy, percentile; default none: all three.
+    methods: Calibration methods, of which the one with the closest outputs is used; default none:
+        all three.
     weight_bits: 7 for x86 processors without VNNI, otherwise 8; default None: chosen for this
         machine.
     """
@@ -171,7 +171,7 @@ class ModelRecipe:
     work: Folder to keep the model of each step in; default None: only the published model is kept.
     convert: Convert the source to ONNX; done with defaults if it is omitted.
     verify: Compare the ONNX model with the source.
-    optimize: Make the model smaller and faster by steps that are verified and measured.
+    optimize: Make the model smaller and faster.
     quantize: Make the model smaller with other datatypes.
     add_image_input: Decode images in the model.
     add_tokenizer: Tokenize text in the model.

@@ -171,8 +171,8 @@ class SourceExport:
 
     sample: Valid inputs, if the adapter knows any.
     columns: Column names of the only input; default: unknown.
-    missing: Value for a missing one, by input; default none.
-    categories: Words or numbers whose positions are codes, by column or input; default none.
+    missing: Value that replaces a missing value, by input; default none.
+    categories: Categories in the order of their codes, by column or input; default none.
     versions: Versions of the libraries that were used.
     files: Names of files next to the model that belong to it.
     config: Keys for inputs and outputs in `config.yaml`.

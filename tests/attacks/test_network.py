@@ -29,5 +29,5 @@ def test_a_connection_and_a_name_are_counted() -> None:
 
 
 def test_a_server_sends_nothing_of_its_own(tmp_path: Path) -> None:
-    """It sends no packet while it starts, loads, serves, is scraped, loads again and drains."""
+    """A server without requests sends no packet while it starts, loads, is scraped and drains."""
     assert set(sent_by(str(tmp_path)).values()) == {0}

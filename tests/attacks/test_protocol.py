@@ -305,7 +305,7 @@ def test_pages_of_others_do_not_predict(guarded: Cohort, api: str, origin: str) 
 
 
 def test_a_target_with_a_host_must_name_ours(guarded: Cohort) -> None:
-    """It counts more than the header."""
+    """A host in the request target must be an allowed one; it overrides the header."""
     ours, theirs = (
         send(f"http://{host}/predict", {"input": X}, host=OURS[0])
         for host in ("local:8000", "evil")

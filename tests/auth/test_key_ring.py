@@ -194,7 +194,7 @@ def ring_with_issuer(admin_token: str | None = None) -> KeyRing:
 
 
 def test_a_token_is_its_subjects() -> None:
-    """It identifies its subject until it expires; keys that look like tokens stay keys."""
+    """A token identifies its subject until it expires; keys that look like tokens remain keys."""
     ring = ring_with_issuer("admin.token.x")
     ring.follow([ApiKey("web", subject="alice"), key("dotted", "a.b.c")])
     until = int(time.time()) + 60

@@ -96,7 +96,7 @@ def test_a_wrong_entry_is_named_with_its_place(more: str, said: str) -> None:
 
 
 def test_a_digest_that_is_none_is_not_repeated() -> None:
-    """It may be the key itself."""
+    """An invalid digest is not repeated in the error, because it may be the key."""
     (said,) = problems("- {name: web, sha256: my-secret-key}")
     assert said.startswith("keys.yaml: [0].sha256: must be the key's SHA-256")
     assert "my-secret-key" not in said

@@ -202,8 +202,8 @@ def test_a_token_expires_to_the_second_although_it_was_verified(
         ({"jku": "https://x.example/jwks"}, "the token contains its own key ('jku')"),
         ({"x5u": "https://x.example/cert"}, "the token contains its own key ('x5u')"),
         ({"x5c": ["MII"]}, "the token contains its own key ('x5c')"),
-        ({"typ": "logout+jwt"}, "the token has an unsupported type ('typ')"),
-        ({"typ": "dpop+jwt"}, "the token has an unsupported type ('typ')"),
+        ({"typ": "logout+jwt"}, "the token's type ('typ') must be 'JWT' or 'at+jwt'"),
+        ({"typ": "dpop+jwt"}, "the token's type ('typ') must be 'JWT' or 'at+jwt'"),
     ],
 )
 def test_headers_that_are_refused(header: dict[str, object], said: str) -> None:
@@ -434,6 +434,6 @@ def test_wrong_signatures_are_verified_at_a_bounded_rate() -> None:
 
 
 def test_until_there_are_keys_a_token_is_told_to_wait() -> None:
-    """It may well be good."""
+    """A token gets an error that asks to retry until the issuer's keys can be read."""
     with pytest.raises(NotReady):
         read(GOOD, Issuer(ISSUER, AUDIENCE))

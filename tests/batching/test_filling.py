@@ -97,7 +97,7 @@ def test_outputs_that_do_not_follow_end_it() -> None:
 
 
 def test_the_errors_of_a_run_are_its_own() -> None:
-    """They are raised as they are."""
+    """Errors of a run are raised unchanged."""
 
     def fail(feeds: Arrays, control: object) -> Outputs:
         raise InferenceFailed("no")

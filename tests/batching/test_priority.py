@@ -70,7 +70,7 @@ async def test_priorities_share_runs() -> None:
 
 
 async def test_who_leaves_from_the_middle_is_not_served() -> None:
-    """Its place closes up."""
+    """A request cancelled in the middle of the queue is removed and not run."""
     batcher = make()
     submit(batcher, 0, 0)
     with mock.patch("cohort.batching.batcher.monotonic", return_value=1.0):

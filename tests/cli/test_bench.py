@@ -272,7 +272,7 @@ def test_nothing_is_no_time_of_nothing() -> None:
 
 
 def test_nobody_there_is_an_error() -> None:
-    """Both protocols report an error."""
+    """A server that cannot be reached is an error over both protocols."""
     for options in ((), ("--grpc",)):
         done = run("bench", "127.0.0.1:1", "--model", "iris", *options, *SHORT)
         assert done.exit_code == PROBLEMS
@@ -426,7 +426,7 @@ def test_a_server_that_does_not_keep_up_is_said_not_to(monkeypatch: pytest.Monke
 
 
 def test_what_is_never_answered_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It counts as a failure."""
+    """A request without a response counts as a failure."""
 
     async def send(number: int) -> str:
         if number % 2:

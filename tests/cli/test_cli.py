@@ -519,7 +519,7 @@ def test_profile_in_json_has_these_fields(models: Path, tmp_path: Path) -> None:
 
 
 def test_profile_of_what_is_not_there_is_an_error(models: Path) -> None:
-    """It names what is there instead."""
+    """`cohort profile` of a missing model is an error that names the available models."""
     wrong = run("profile", "mpl", "--models", str(models))
     assert wrong.exit_code == 1
     assert "did you mean 'mlp'" in wrong.output or "available: mlp" in wrong.output

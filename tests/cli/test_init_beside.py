@@ -82,7 +82,7 @@ def test_labels_go_to_the_output_that_fits(tmp_path: Path) -> None:
 
 
 def test_what_the_config_names_must_be_there(converted: Path, tmp_path: Path) -> None:
-    """Otherwise no file is copied."""
+    """No file is copied if a file that the config names is missing."""
     converted.with_name("tokenizer.json").unlink()
     done = run("init", "mood", str(converted), "--models", str(tmp_path / "models"))
     assert "names tokenizer.json, which is not in the same folder" in done.output

@@ -103,7 +103,7 @@ def test_what_is_no_answer_of_cohort_is_told_in_a_sentence(answer: bytes) -> Non
 
 
 def test_a_redirect_is_not_followed() -> None:
-    """Its body is not read either."""
+    """A redirect is not followed, and its body is not read."""
     answer = b"HTTP/1.1 301 x\r\nlocation: http://127.0.0.1:9/\r\n\r\n"
     with (
         serving(lambda caller: caller.sendall(answer)) as url,

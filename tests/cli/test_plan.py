@@ -9,8 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from cohort.planning import ReplicaRuns, UnreadableProfile, Wanted, plan_replicas, read_profile
+from cohort.cli.plan_command import plan as plan_command
+from cohort.planning import (
+    Queue,
+    ReplicaRuns,
+    Unreachable,
+    UnreadableProfile,
+    Wanted,
+    plan_replicas,
+    read_profile,
+)
 from tests.e2e.processes import MODELS
 
 PROFILE = {
@@ -171,9 +181,56 @@ def test_overhead_counts_for_every_request_of_a_shared_run() -> None:
     assert with_overhead.shared_replicas > 12
 
 
-@pytest.mark.parametrize("rate", ["nan", "0", "-1", "1e-9", "inf"])
-def test_a_rate_must_be_a_number_that_can_be_planned(tmp_path: Path, rate: str) -> None:
-    """Nothing is computed for another one."""
-    status, found = plan(written(tmp_path), float(rate), "1s")
-    assert status == 2
-    assert "--rate" in found["error"]
+def test_a_time_that_is_exactly_a_run_needs_few_replicas() -> None:
+    """Rounded sums do not make a request late that did not wait."""
+    runs = ReplicaRuns("", 1, 0.0123, {1: 0.0123})
+    assert plan_replicas(runs, Wanted(777, 0.0123)).replicas == 19
+
+
+def test_runs_that_are_late_without_a_wait_are_unreachable_in_the_simulation_as_well() -> None:
+    """Its slowest runs are a little slower than the formula's; no number of replicas helps."""
+    runs = ReplicaRuns("", 1, 0.01, {1: 0.01})
+    quickest = Queue(1, 1, 0.01, 1.0).run_time(0.99)
+    with pytest.raises(Unreachable, match="More replicas do not help"):
+        plan_replicas(runs, Wanted(500, quickest * 1.001, variation=1.0))
+    assert plan_replicas(runs, Wanted(500, quickest * 1.05, variation=1.0)).replicas < 20
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        {"concurrency": [run_of(1, 0.01) | {"at_once": count}]}
+        for count in (0, -3, 10**12, float("inf"))
+    ]
+    + [
+        {"seconds_by_rows": {"1": 0.01, "1000000000": 1.0}, "chosen_rows": 10**9},
+        {"chosen_rows": float("inf")},
+        {"concurrency": 5},
+    ],
+)
+def test_a_profile_with_impossible_numbers_is_refused_at_once(
+    tmp_path: Path, profile: dict[str, Any]
+) -> None:
+    """No number in it decides how much memory or time a plan takes."""
+    with pytest.raises(UnreadableProfile, match="is not the output of cohort profile"):
+        read_profile(written(tmp_path, profile=profile))
+
+
+def test_a_profile_of_very_many_sizes_is_planned(tmp_path: Path) -> None:
+    """The sizes are read once, not once for each number of requests."""
+    sizes = {str(rows): 0.001 + rows * 1e-6 for rows in range(1, 100_000)}
+    path = written(tmp_path, profile={"seconds_by_rows": sizes, "chosen_rows": 100_000})
+    found = plan_replicas(read_profile(path), Wanted(2000, 0.05))
+    assert found.shared_replicas is not None
+    assert found.shared_replicas <= found.replicas
+
+
+@pytest.mark.parametrize("option", ["rate", "cost", "variation"])
+@pytest.mark.parametrize("value", ["nan", "inf", "-1"])
+def test_an_option_must_be_a_finite_number(option: str, value: str) -> None:
+    """The command answers with status 2 before it reads the profile."""
+    options = {"rate": "10", "cost": "1", "variation": "0", option: value}
+    line = [part for name, text in options.items() for part in (f"--{name}", text)]
+    done = CliRunner().invoke(plan_command, [*line, "--p99", "1s", "--profile", "none"])
+    assert done.exit_code == 2
+    assert f"--{option}" in done.output

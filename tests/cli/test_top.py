@@ -113,7 +113,7 @@ def test_a_key_is_asked_for_where_metrics_have_one(tmp_path: Path) -> None:
 
 
 def test_a_server_that_was_started_anew_is_shown_on() -> None:
-    """Its counts begin at nothing again."""
+    """After a restart of the server, `cohort top` continues with counts from zero."""
     history = [
         Scrape(at, {("a", "1"): VersionCounts({"OK": count}, {"": count})}, 0)
         for at, count in ((0.0, 5000), (1.0, 5100), (2.0, 3))
@@ -273,7 +273,7 @@ def test_a_quantile_is_within_its_bucket(values: list[float], share: float) -> N
 
 
 def test_nothing_has_no_quantile() -> None:
-    """It also has no bar."""
+    """An empty histogram has no quantile and no bar."""
     assert quantile(0.5, (0, 0), (1.0,)) is None
     assert quantile(0.5, (0, 1, 5), (1.0, 2.0)) == 2.0
     assert bars([]) == ""

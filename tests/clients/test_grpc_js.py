@@ -48,7 +48,7 @@ def test_a_cancelled_stream_leaves_its_connection_whole(told: Told) -> None:
 
 @with_node
 def test_errors_have_their_codes(told: Told) -> None:
-    """Errors of a deadline, a model and a method have theirs."""
+    """grpc-js receives the status code of a missed deadline, an unknown model and method."""
     assert told["late"] == StatusCode.DEADLINE_EXCEEDED.value[0]
     assert told["unknown"] == StatusCode.UNIMPLEMENTED.value[0]
     assert told["missing"]["code"] == StatusCode.NOT_FOUND.value[0]

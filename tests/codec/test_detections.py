@@ -151,7 +151,7 @@ def test_outputs_that_do_not_fit_each_other(boxes: Any, scores: Any, message: st
 
 
 def test_a_box_that_is_not_finite_is_refused() -> None:
-    """JSON has no NaN; a box below the threshold does not count."""
+    """A box with NaN or infinity is refused, unless its score is below the threshold."""
     boxes = BOXES.copy()
     boxes[0, 0, 0] = np.nan
     with pytest.raises(InferenceFailed, match="nan"):
@@ -170,7 +170,7 @@ def test_more_objects_than_a_response_has() -> None:
 
 
 def test_writing_ends_where_nobody_waits() -> None:
-    """It looks at each picture."""
+    """Writing stops if its check raises, such as after the deadline."""
     specs = [replace(TensorSpec("boxes", "FP32", None), detections=PLAIN)]
     specs += [TensorSpec("scores", "FP32", None), TensorSpec("classes", "INT64", None)]
     (one,) = detectors_of(specs)

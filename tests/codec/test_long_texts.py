@@ -27,7 +27,7 @@ SHAPES = [(MANY,), (3, MANY), (MANY, 3), (2, 2, MANY), (MANY, 1, 1), (1, MANY, 2
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_they_are_nested_lists(shape: tuple[int, ...]) -> None:
-    """This holds for any shape."""
+    """Long text arrays of any shape are written as nested lists."""
     array = texts(*shape)
     parts = LongParts()
     document = {"before": 1, "y": parts.put(encode_parts("y", array)), "after": 2}

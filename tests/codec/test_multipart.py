@@ -59,7 +59,7 @@ def test_a_plain_value_has_no_file_and_no_type() -> None:
 @pytest.mark.parametrize(
     ("body", "content_type", "says"),
     [
-        (b"", "multipart/form-data", "names no boundary"),
+        (b"", "multipart/form-data", "has no boundary"),
         (b"", "multipart/form-data; boundary=" + "b" * 600, "more than 512 characters"),
         (b"", "multipart/form-data; boundary=" + "b" * 300, "is not multipart"),
         (b"--b\r\n" + b"a: b\r\n" * (MAX_HEADERS + 1), TYPE, "header count"),
@@ -79,7 +79,7 @@ def test_a_form_that_is_none_is_told(body: bytes, content_type: str, says: str) 
 
 @given(st.lists(st.sampled_from([HEAD, b"\r\n", b"--b", b"--", b"x", b"\0", b":", b"\r", b"a: b"])))
 def test_no_pieces_do_more_than_be_refused(pieces: list[bytes]) -> None:
-    """Any order of pieces is read or raises InvalidInput."""
+    """Any sequence of parts and boundaries is parsed, or raises InvalidInput."""
     with suppress(InvalidInput):
         split_parts(b"".join(pieces), TYPE)
 

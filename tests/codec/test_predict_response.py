@@ -88,7 +88,7 @@ def test_any_layout_is_written_in_row_order() -> None:
 
 
 def test_text_counts_by_its_elements_and_its_length() -> None:
-    """An empty array, which replaces a sequence in a response, counts as nothing."""
+    """A text array is large if it has many elements or long ones; numbers count in bytes."""
     assert not are_large([np.empty((), np.object_), np.array(["text"] * 1000, np.object_)])
     assert are_large([np.array(["text"] * 4000, np.object_)])
     assert are_large([np.array(["x" * LARGE_BYTES, b""], np.object_)])

@@ -304,7 +304,7 @@ def test_a_signal_to_the_command_reaches_what_it_does(
 
 
 def test_a_command_that_is_killed_leaves_nobody_at_work(tmp_path: Path) -> None:
-    """Its work ends with it."""
+    """The child processes of a command end if the command is killed."""
     process = command_that(WAITS, tmp_path)
     wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
     process.kill()

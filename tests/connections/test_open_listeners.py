@@ -65,7 +65,7 @@ def test_a_unix_socket_that_was_left_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "cohort.sock"
     open_unix_listener(path, backlog=5).close()
     with open_unix_listener(path, backlog=5):
-        with pytest.raises(OSError, match="listens there"):
+        with pytest.raises(OSError, match="already listens on this socket"):
             open_unix_listener(path, backlog=5)
         with closing(socket.socket(socket.AF_UNIX)) as caller:
             caller.connect(str(path))

@@ -246,7 +246,9 @@ def _start_one(address: Path, lifetime: int) -> subprocess.Popen[bytes]:
             env={
                 **os.environ,
                 **share_fork_servers(address.parent),
-                "OPENBLAS_NUM_THREADS": "1",  # a thread would not survive the fork
+                # Threads of libraries would not survive the fork.
+                "OPENBLAS_NUM_THREADS": "1",
+                "JE_ARROW_MALLOC_CONF": "background_thread:false",
                 "PYTHONHASHSEED": address.name,
                 "PYTHONPATH": str(_ROOT),
             },

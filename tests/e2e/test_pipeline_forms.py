@@ -93,7 +93,7 @@ def test_the_simple_api(client: httpx.Client) -> None:
 
 
 def test_v1_and_invocations(client: httpx.Client) -> None:
-    """Both accept rows and columns."""
+    """V1 and /invocations accept rows and columns for a pipeline."""
     for path in ("/v1/models/photos:predict?top=2", "/invocations?model=photos&top=2"):
         told = ok(client.post(path, json={"instances": TEXTS}))
         check(told["predictions"], told["labels"])

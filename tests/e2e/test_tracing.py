@@ -12,13 +12,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from secrets import token_hex
 from threading import Event
+from typing import cast
 
 import httpx
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from tritonclient.utils import InferenceServerException
 
+from cohort.http.spans import end_http
+from cohort.observability.tracing import RequestSpan
 from tests import onnx_models
 from tests.collector import SERVER, Collector, Seen
 from tests.e2e.processes import Cohort, cohort, free_port, run_command
@@ -126,6 +130,8 @@ def test_a_request_is_one_server_span_with_its_stages(
         assert root.span.trace_state == "vendor=1"
         assert root.attributes["baggage.tenant"] == "blue"
         assert root.attributes["cohort.model"] == "m"
+        if "rpc.system" not in root.attributes:
+            assert root.attributes["http.route"] == "/models/{model}/predict"
         status = [value for key, value in root.attributes.items() if key.endswith("status_code")]
         assert status == [0 if "rpc.system" in root.attributes else 200]
         assert [found[name].parent for name in STAGES] == [root.id] * 4
@@ -163,10 +169,15 @@ def test_messages_of_a_stream_are_below_its_span(server: Cohort, collector: Coll
 def test_a_batch_is_linked_with_all_its_requests(server: Cohort, collector: Collector) -> None:
     """Each run has a link to the batch, the batch to each run, and both count the requests."""
 
+    sent: set[str] = set()
+
     def shared() -> Seen | None:
         with ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda _: predict(server, caller()[1]), range(16)))
-        batches = [one for one in collector.seen if one.span.name == "batch"]
+            callers = [caller() for _ in range(16)]
+            sent.update(trace_id for trace_id, _ in callers)
+            list(pool.map(lambda one: predict(server, one[1]), callers))
+        own = [one for one in collector.seen if one.span.trace_id.hex() in sent]
+        batches = [one for one in own if one.span.name == "batch"]
         return next((one for one in batches if len(one.span.links) > 1), None)
 
     batch = wait_until(shared)
@@ -215,6 +226,65 @@ def test_a_refusal_has_its_status_and_a_line_with_its_trace(
     assert root.attributes["error.type"] == "InvalidInput"
     lines = [json.loads(one) for one in server.logged.splitlines() if trace_id in one]
     assert "refused" in [one["event"] for one in lines]
+
+
+@pytest.mark.parametrize(
+    ("path", "route"),
+    [
+        ("/ml/models/m/predict", "/models/{model}/predict"),
+        ("/v2/models/v/versions/2/infer", "/v2/models/{model}/versions/{version}/infer"),
+        ("/v1/models/models:predict", "/v1/models/{model}:predict"),
+    ],
+)
+def test_a_route_has_no_names_and_no_prefix(path: str, route: str) -> None:
+    """Also if a model is called as a part of the path."""
+    ended: dict[str, object] = {}
+
+    class Span:
+        def set(self, attributes: dict[str, object]) -> None:
+            ended.update(attributes)
+
+        def end(self, name: str, *, failed: bool) -> None:
+            ended.update(name=name, failed=failed)
+
+    model = path.split("/models/")[1].split("/", maxsplit=1)[0].split(":", maxsplit=1)[0]
+    version = "2" if "/versions/" in path else None
+    end_http(cast("RequestSpan", Span()), "POST", 200, path, model, version, "/ml")
+    assert (ended["http.route"], ended["name"]) == (route, f"POST {route}")
+
+
+@pytest.mark.parametrize("path", ["/models/nobody/predict", "/models/nobody/predict?server_timing"])
+def test_a_model_that_is_missing_is_named(server: Cohort, collector: Collector, path: str) -> None:
+    """The span of the refusal has the requested model and the error."""
+    trace_id, headers = caller()
+    assert httpx.post(server.url + path, json=ROW, headers=headers).status_code == 404
+    root = collector.trace(trace_id)["SERVER"]
+    assert root.attributes["cohort.model"] == "nobody"
+    assert root.attributes["error.type"] == "ModelNotFound"
+
+
+def test_a_model_that_is_missing_is_named_for_grpc(server: Cohort, collector: Collector) -> None:
+    """As for HTTP."""
+    trace_id, headers = caller()
+    client, tensor = rpc(server)
+    with client, pytest.raises(InferenceServerException, match="not found"):
+        client.infer("nobody", [tensor], headers=headers)
+    root = collector.trace(trace_id)["SERVER"]
+    assert root.attributes["cohort.model"] == "nobody"
+    assert root.attributes["error.type"] == "ModelNotFound"
+
+
+def test_invalid_headers_of_callers_are_not_logged(server: Cohort, collector: Collector) -> None:
+    """A list of baggage that is sent in parts is read whole."""
+    trace_id, headers = caller()
+    parts = [("baggage", "tenant=blue"), ("baggage", "size=big"), ("baggage", "wrong," * 50)]
+    sent = [("traceparent", headers["traceparent"]), ("tracestate", "==="), *parts]
+    httpx.post(f"{server.url}/models/m/predict", json=ROW, headers=sent).raise_for_status()
+    root = collector.trace(trace_id)["SERVER"]
+    assert (root.attributes["baggage.tenant"], root.attributes["baggage.size"]) == ("blue", "big")
+    wait_for_line(server, trace_id)
+    assert "wrong" not in server.logged
+    assert "===" not in server.logged
 
 
 def test_routes_of_fastapi_are_traced_and_probes_are_not(

@@ -173,5 +173,5 @@ async def test_a_large_answer_is_compressed_beside_the_loop(size: int) -> None:
 
 
 async def test_a_short_answer_stays_as_it_is() -> None:
-    """It would hardly get shorter."""
+    """A short response is not compressed, because it would hardly get shorter."""
     assert await compress("gzip", b"short") == (b"short", None)

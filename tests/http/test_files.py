@@ -245,7 +245,7 @@ def test_a_saved_array_is_an_input(client: httpx.Client, array: NDArray[Any]) ->
 
 
 def test_a_large_array_is_read_beside_the_loop(client: httpx.Client) -> None:
-    """It has the same numbers."""
+    """A large array is read on a thread, with the same numbers."""
     large = np.asfortranarray(np.arange(160_000, dtype=">f4").reshape(-1, 4))
     answer = send(client, "same", npy(large), NPY, accept=NPY)
     assert np.array_equal(np.load(io.BytesIO(answer.content)), large)
@@ -269,7 +269,7 @@ def test_an_array_is_answered_by_one_where_asked(client: httpx.Client) -> None:
 
 
 def test_only_one_output_of_numbers_is_answered_so(client: httpx.Client) -> None:
-    """With several outputs one must be chosen; text is not an array."""
+    """A response in .npy has one output of numbers; a model with several needs `?outputs=`."""
     files = {name: (f"{name}.npy", npy(ROWS[:, :2])) for name in ("a", "b")}
     asked = {"accept": NPY}
     said = refusal(client.post("/models/pair/predict", files=files, headers=asked))

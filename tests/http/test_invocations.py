@@ -197,7 +197,7 @@ def test_csv_is_not_read_on_after_its_time(client: httpx.Client) -> None:
             "the row at [1] has a column 'e', which the first row does not have",
         ),
         ({"dataframe_records": [{**RECORDS[0], "a": "1"}]}, "must be FP32, got the string"),
-        ({"instances": []}, "'instances' must be a list of rows"),
+        ({"instances": []}, "'instances' must be a list of rows, got an empty list"),
     ],
 )
 def test_a_body_that_cannot_be_read_is_told(client: httpx.Client, body: Any, says: str) -> None:

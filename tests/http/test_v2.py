@@ -102,7 +102,7 @@ ROW = np.array([1, 2, 3], "f4").tobytes()
 
 
 def test_json_is_answered_in_json(client: httpx.Client) -> None:
-    """Data is flat, with model, version, id, datatype and shape."""
+    """A JSON request gets flat data in JSON, with model, version, id, datatype and shape."""
     answer = infer(client, "same", ask(X, id="a1"))
     assert answer.headers["content-type"] == "application/json"
     assert LENGTH not in answer.headers

@@ -518,6 +518,19 @@ async def test_windows_that_are_widened_for_what_was_sent_are_not_counted() -> N
     assert caller.goaway is None
 
 
+async def test_a_stream_of_small_answers_goes_on_from_its_first_second() -> None:
+    """gRPC's own library widens both windows for each answer, at thousands a second."""
+    served = Served()
+    text = message(b"as small as the answer of a model is")
+    data = hyperframe.frame.DataFrame(1, text)
+    widened = [hyperframe.frame.WindowUpdateFrame(one, len(text)) for one in (0, 1)]
+    await served.feed(SETTLED + raw(headers_of(1)))
+    for _ in range(2 * MAX_USELESS // 10):
+        await served.feed(raw(data, *widened) * 10)
+    assert not served.wire.closed
+    assert served.wire.written.count(text) == 2 * MAX_USELESS
+
+
 @pytest.mark.parametrize("size", [16_384, 20_000, 64 * 1024])
 @pytest.mark.parametrize("piece", [100, 16_384, 1 << 17])
 @pytest.mark.parametrize("huffman", [False, True])

@@ -78,7 +78,7 @@ def test_the_first_request_id_is_the_calls() -> None:
 
 @pytest.mark.parametrize("sent", [b"user-1 ", b"user-1\t", b" user-1", b"\t user-1 \t"])
 def test_blanks_around_a_value_are_no_part_of_it(sent: bytes) -> None:
-    """As over HTTP, a caller stays on its variant, and its request keeps its id."""
+    """Spaces and tabs around a header's value are removed, as over HTTP/1.1."""
     head = CallHeads().read([*CALL, (b"x-user-id", sent), (b"x-request-id", sent)])
     assert head.metadata() == [("x-user-id", "user-1"), ("x-request-id", "user-1")]
     assert head.request_id == "user-1"

@@ -38,7 +38,7 @@ def test_large_parts_are_not_copied() -> None:
 
 
 def test_what_is_cleared_is_not_sent() -> None:
-    """Its caller has left."""
+    """Data that was cleared, because its caller disconnected, is not sent."""
     queue = SendQueue()
     queue.add([b"x" * 100_000, b"y"])
     queue.clear()

@@ -245,7 +245,7 @@ def test_what_is_no_file_or_too_large_is_not_read(inspectors: Inspectors, path: 
 
 
 def test_external_data_counts(inspectors: Inspectors, path: Path) -> None:
-    """Other weights are another model."""
+    """A model with other external data is another model, and is inspected."""
     onnx_models.save_with_external_data(onnx_models.mlp(), path)
     weights = path.with_name("weights.bin")
     first = inspectors().inspect(opener(path))

@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,17 @@ def environment(of: Object) -> dict[str, str]:
 
 def _objects(text: str) -> Objects:
     found = [one for one in YAML(typ="safe", pure=False).load_all(text) if one]
+    for one in found:
+        if one["kind"] == "Deployment":
+            _sort(one["spec"]["template"]["spec"])
     objects = {(one["kind"], one["metadata"]["name"]): one for one in found}
     assert len(objects) == len(found), "two objects have the same kind and name"
     return objects
+
+
+def _sort(spec: Object) -> None:
+    """Sort the lists in which Kubernetes finds an entry by its name: a patch reorders them."""
+    spec["volumes"].sort(key=itemgetter("name"))
+    for one in spec["containers"]:
+        one["env"].sort(key=itemgetter("name"))
+        one["volumeMounts"].sort(key=itemgetter("mountPath"))

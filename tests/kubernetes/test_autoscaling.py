@@ -17,7 +17,10 @@ pytestmark = [everything, with_tools]
 
 
 def test_the_queries_of_hpa_and_keda_have_numbers(tmp_path: Path) -> None:
-    """Under load each has a number; without requests KEDA's have 0, and none is not a number."""
+    """Under load each has a number; without requests KEDA's have 0.
+
+    Without a scraped pod they have no number, which is a failure for KEDA.
+    """
     put(tmp_path / "models")
     triggers = overlay("gpu")["ScaledObject", "cohort"]["spec"]["triggers"]
     (rule,) = read_yaml(FOLDER / "components/hpa/adapter-values.yaml")["rules"]["custom"]
@@ -34,6 +37,8 @@ def test_the_queries_of_hpa_and_keda_have_numbers(tmp_path: Path) -> None:
             watched.wait_for('up{job="cohort"} == 1')
             queries = [one["metadata"]["query"] for one in triggers]
             assert [watched.query(one)[0].value for one in queries] == [0, 0]
+            unscraped = [one.replace('"cohort"', '"unscraped"') for one in queries]
+            assert [watched.query(one) for one in unscraped] == [[], []]
             with callers(server):
                 wait_until(lambda: all(watched.value(one) > 0 for one in [*queries, of_pod]))
             (found,) = watched.query(of_pod)

@@ -77,6 +77,15 @@ def test_each_component_is_a_choice_of_the_chart(name: str, tmp_path: Path) -> N
     assert templated(*CHOICES[name]) == with_components([name], tmp_path)
 
 
+@pytest.mark.parametrize("models", ["models-claim", "models-image", "models-remote"])
+@pytest.mark.parametrize("order", [1, -1])
+def test_components_may_be_combined(models: str, order: int, tmp_path: Path) -> None:
+    """In any order, the objects are those of the chart with the values of all."""
+    names = ["keys", "state-claim", models, "hpa", "gateway", "monitoring"][::order]
+    options = [option for name in names for option in CHOICES[name]]
+    assert templated(*options) == with_components(names, tmp_path)
+
+
 def test_there_is_a_choice_for_each_component() -> None:
     """The list above is complete."""
     assert {one.name for one in (CHART.parent / "components").iterdir()} == set(CHOICES)
@@ -137,22 +146,6 @@ def test_helm_lints_the_chart() -> None:
         values = CHART / f"values-{name}.yaml"
         printed = run([TOOLS / "bin/helm", "lint", "--strict", CHART, "--values", values])
         assert "[WARNING]" not in printed
-
-
-@pytest.mark.parametrize(
-    ("setting", "says"),
-    [
-        ("autoscaling.kind=vpa", r"'/autoscaling/kind': value must be one of '', 'hpa', 'keda'"),
-        ("models.source=disk", r"'/models/source': value must be one of 'copy', 'volume'"),
-        ("models.sorce=claim", r"'/models': additional properties 'sorce' not allowed"),
-        ("settings.ACCESS_LOG=true", "'ACCESS_LOG' does not match pattern"),
-        ("stop.drain=60", "or pods are killed while they answer"),
-    ],
-)
-def test_a_wrong_value_is_explained(setting: str, says: str) -> None:
-    """The chart refuses it, and names the values that it accepts."""
-    with pytest.raises(AssertionError, match=says):
-        templated("--set", setting)
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
@@ -261,3 +254,28 @@ def test_what_refers_to_pods_finds_them(name: str) -> None:
     policy = objects["NetworkPolicy", "cohort"]["spec"]
     assert policy["podSelector"]["matchLabels"] == labels
     assert {one["port"] for rule in policy["ingress"] for one in rule["ports"]} == ports
+
+
+def test_what_keda_asks_for_is_scraped() -> None:
+    """The overlay with KEDA has pods that Prometheus may reach, or it never has numbers."""
+    objects = overlay("gpu")
+    trigger = objects["ScaledObject", "cohort"]["spec"]["triggers"][0]["metadata"]
+    assert trigger["ignoreNullValues"] == "false"
+    assert ("PodMonitor", "cohort") in objects
+    namespaces = [
+        source["namespaceSelector"]["matchLabels"]
+        for rule in objects["NetworkPolicy", "cohort"]["spec"]["ingress"]
+        for source in rule["from"]
+        if "namespaceSelector" in source
+    ]
+    namespace = trigger["serverAddress"].split(".")[1].split(":")[0]
+    assert {"kubernetes.io/metadata.name": namespace} in namespaces
+
+
+def test_only_predictions_are_sent_again() -> None:
+    """Admin routes and sequences change something; a sequence stays at its replica."""
+    rules = overlay("monitoring")["HTTPRoute", "cohort"]["spec"]["rules"]
+    assert [one["name"] for one in rules if "retry" in one] == ["predictions"]
+    assert [one["name"] for one in rules if "sessionPersistence" in one] == ["sequences"]
+    (match,) = next(one for one in rules if one["name"] == "sequences")["matches"]
+    assert match["headers"][0]["name"] == "X-Sequence-Id"

@@ -143,7 +143,7 @@ async def test_a_receiver_that_is_not_there_yet_is_tried_again(receivers: list[R
     ],
 )
 def test_an_address_that_is_none_is_refused_and_not_shown(text: str) -> None:
-    """It may hold a secret."""
+    """An invalid address is refused without showing it, because it may contain a secret."""
     with pytest.raises(ValueError, match=r"number [12] is not") as refused:
         split_addresses(text)
     assert text not in str(refused.value)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
+from importlib.metadata import EntryPoint, entry_points
 from unittest import mock
 
 import pytest
@@ -14,7 +16,12 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased, _get_from_env_or_default
 from opentelemetry.trace import get_current_span
 
-from cohort.observability.tracing import TracingUnavailable, open_tracing, trace_id_in
+from cohort.observability.tracing import (
+    TracingUnavailable,
+    open_tracing,
+    opening,
+    trace_id_in,
+)
 from cohort.observability.tracing.sampling import QuickSampling
 
 IDS = st.one_of(st.integers(0, 2**128 - 1), st.integers(0, 2**64))
@@ -94,11 +101,44 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         open_tracing({"OTEL_TRACES_EXPORTER": "otlp"})
 
 
+def test_without_the_exporter_for_grpc_spans_go_over_http(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images have only one exporter, so it is the default there; the other must be installed."""
+    everything = entry_points
+
+    def without_grpc(group: str) -> list[EntryPoint]:
+        return [one for one in everything(group=group) if "grpc" not in one.name]
+
+    monkeypatch.setattr(opening, "entry_points", without_grpc)
+    environment = {"OTEL_TRACES_EXPORTER": "otlp"}
+    tracer = open_tracing(environment)
+    assert tracer is not None
+    asyncio.run(tracer.close(1))
+    with pytest.raises(TracingUnavailable, match="its exporter is not installed"):
+        open_tracing({**environment, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})
+
+
 def test_an_unknown_protocol_is_named() -> None:
     """With the protocols that there are."""
     environment = {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "thrift"}
     with pytest.raises(TracingUnavailable, match="must be grpc or http/protobuf, got 'thrift'"):
         open_tracing(environment)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OTEL_BSP_SCHEDULE_DELAY", "-1"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "brotli"),
+    ],
+)
+def test_values_that_opentelemetry_refuses_stop_the_start(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sentence has OpenTelemetry's reason."""
+    monkeypatch.setenv(name, value)
+    with pytest.raises(TracingUnavailable, match=r"refuses one of the OTEL_\* variables: \w"):
+        open_tracing({"OTEL_TRACES_EXPORTER": "otlp"})
 
 
 @pytest.mark.parametrize("header", [None, "", "00-0-0-0", f"00-{'0' * 32}-{'ab' * 8}-01"])

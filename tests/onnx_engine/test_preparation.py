@@ -430,7 +430,7 @@ def test_a_file_that_is_no_example_fails_the_load(path: Path, content: Any, reas
 
 
 def test_made_texts_are_fewer_than_made_numbers(path: Path) -> None:
-    """They take long to make."""
+    """The limit for synthetic texts is lower than for numbers, because texts take long to make."""
     text = "(string[N] x) => (string[N] y) { y = Identity(x) }"
     made = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 20]> texts {text}')
     path = onnx_models.save(made, path.parent.parent.parent / "texts/1/model.onnx")

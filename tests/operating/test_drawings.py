@@ -94,7 +94,7 @@ def test_what_was_drawn_of_other_files_is_not_kept(path: Path) -> None:
 def test_what_cannot_be_drawn_is_not_tried_again_at_once(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reason is kept for a while, of a bounded number; others wait less for it."""
+    """The last failures to draw a graph are cached, so they are not tried again at once."""
     monkeypatch.setattr(module, "MAX_FAILURES", 1)
 
     async def ask() -> None:

@@ -34,7 +34,7 @@ def test_an_event_loop_that_is_late_look_after_look_is_a_trouble() -> None:
 
 @pytest.mark.parametrize(("fault", "live"), [(STUCK, True), (LOST, False)])
 async def test_a_process_in_trouble_is_not_ready(fault: Fault, live: bool) -> None:
-    """The reason is given; the process is live unless only a restart fixes it."""
+    """A process with a fault is not ready; it is live unless only a restart fixes the fault."""
     registry = make_registry(READY)
     plane = make_control_plane(registry, make_metrics(), faults=lambda: [fault])
     readiness = plane.readiness()

@@ -171,7 +171,7 @@ async def test_a_draining_process_draws_nothing_any_more() -> None:
 
 
 async def test_a_draining_process_is_not_ready() -> None:
-    """Draining comes before any other reason, and its models are still listed."""
+    """A draining process gives draining as its reason, before any other, and lists its models."""
     registry = make_registry({"m": [make_entry(1, ControlledEngine())]})
     plane = make(registry)
     plane.begin_draining()

@@ -60,7 +60,7 @@ def test_the_runtime_installed_last_is_the_command(place: Place) -> None:
     for name in (".venv", ".venv-cpu", ".venv-cpu"):
         done = place.ask("link", name, path=path)
         assert done.returncode == 0, done.stderr
-        assert f"{place.own}/cohort is {name}/bin/cohort now" in done.stdout
+        assert f"linked {place.own}/cohort to {name}/bin/cohort" in done.stdout
         assert place.says(path) == name
     assert "removed" in place.ask("unlink", path=path).stdout
     assert list(place.own.iterdir()) == []
@@ -114,7 +114,7 @@ def test_a_folder_that_cannot_be_had_changes_nothing(place: Place, tmp_path: Pat
     place.home = Path()
     done = place.ask("link", ".venv")
     assert done.returncode == 1
-    assert "there is no HOME" in done.stderr
+    assert "HOME is not set" in done.stderr
 
 
 def test_what_is_not_ours_is_left_alone(place: Place, tmp_path: Path) -> None:
@@ -146,4 +146,4 @@ def test_another_command_of_that_name_is_told(place: Place, tmp_path: Path) -> N
     first.mkdir()
     shutil.copy(place.checkout / ".venv" / "bin" / "cohort", first)
     done = place.ask("link", ".venv-cpu", path=f"{first}:{place.own}:/usr/bin:/bin")
-    assert f"'cohort' is {first}/cohort here" in done.stderr
+    assert f"'cohort' runs {first}/cohort" in done.stderr

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
+import sys
 from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
 from zipfile import ZipFile
@@ -14,6 +17,8 @@ import pytest
 from tests import onnx_models
 from tests.e2e.processes import ROOT, cohort
 from tests.packaging.environments import RUNTIME, Environment, build_wheel
+from tests.packaging.index import Index, Proxy, serve_index
+from tests.waiting import PATIENCE
 
 FLOWER = {"model": "mlp", "inputs": {"x": [[5.1, 3.5, 1.4, 0.2]]}}
 
@@ -46,6 +51,11 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environm
     return environment
 
 
+def version_of(wheel: Path) -> str:
+    """Return the version in a wheel's name."""
+    return wheel.name.split("-")[1]
+
+
 def link_runtime(environment: Environment) -> str:
     """Link this environment's ONNX Runtime; returns what it is called."""
     (name,) = set(packages_distributions()[RUNTIME])
@@ -64,9 +74,37 @@ def problem(environment: Environment) -> str:
     return done.stdout.strip()
 
 
+def install_with_uv(index: str, environment: Path) -> None:
+    """Install with the index first and the machine's for the rest, in locked versions."""
+    uv = shutil.which("uv") or str(ROOT / ".tools/bin/uv")
+    python = environment / "bin" / "python"
+    subprocess.run(
+        [uv, "venv", "-q", "--no-project", "--python", sys.executable, environment], check=True
+    )
+    subprocess.run(
+        [uv, "pip", "install", "-q", "--python", python, "--index", index,
+         "--constraint", ROOT / "requirements/cpu.txt", "cohort[cpu]"],
+        check=True,
+    )  # fmt: skip
+
+
+def install_with_pip(index: str, environment: Path) -> None:
+    """Install as a user would; pip knows no other index."""
+    subprocess.run(["python3", "-m", "venv", environment], check=True)
+    python = environment / "bin" / "python"
+    subprocess.run(
+        [python, "-m", "pip", "install", "-q", "--index-url", index, "cohort[cpu]"], check=True
+    )
+
+
+CLIENTS = {"uv": (install_with_uv, Index), "pip": (install_with_pip, Proxy)}
+"""Functions that install, with the kind of index that each needs; pip is slow."""
+
+
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user's project whose package is called `app`, as many are, and which has a model."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # it may lead to the checkout
     (tmp_path / "app").mkdir()
     (tmp_path / "app" / "__init__.py").write_text("raise SystemExit('the project was imported')\n")
     onnx_models.save(onnx_models.mlp(), tmp_path / "models" / "mlp" / "1" / "model.onnx")
@@ -132,13 +170,35 @@ def test_it_serves_from_the_folder_of_another_project(
         assert server.stop() == 0
 
 
-def test_it_runs_as_a_module(installed: Environment, project: Path) -> None:
+@pytest.mark.parametrize("client", CLIENTS if os.environ.get("INDEX") == "all" else ["uv"])
+def test_it_is_installed_from_an_index(
+    client: str, wheel: Path, project: Path, tmp_path: Path
+) -> None:
+    """`cohort[cpu]` brings all that serving needs, and the page and the templates with it."""
+    environment = tmp_path / "environment"
+    install, kind = CLIENTS[client]
+    with serve_index(wheel, tmp_path / "index", kind) as index:
+        install(index, environment)
+    program = environment / "bin" / "cohort"
+    for command in ("init mine models/mlp/1/model.onnx", "check"):
+        subprocess.run([program, *command.split()], cwd=project, check=True, capture_output=True)
+    assert "batching:" in (project / "models" / "mine" / "config.yaml").read_text()
+    with cohort(Path("models"), tmp_path, program=[str(program)], cwd=project) as server:
+        assert server.get("/v2").json()["version"] == version_of(wheel)
+        answer = httpx.post(server.url + "/predict", json=FLOWER, timeout=PATIENCE).json()
+        assert answer["model"] == "mlp"
+        assert "<title>" in server.get("/playground").text
+        assert server.get("/playground/models/mine").status_code == 200
+        assert server.stop() == 0
+
+
+def test_it_runs_as_a_module(installed: Environment, project: Path, wheel: Path) -> None:
     """`python -m cohort`, which looks into the working folder first, finds its own package."""
     done = subprocess.run(
         [installed.python, "-m", "cohort", "--version"],
         cwd=project, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stdout) == (0, "cohort 0.1.0\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, f"cohort {version_of(wheel)}\n"), done.stderr
 
 
 def test_an_empty_folder_is_told_what_to_put_there(installed: Environment, tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_a_tensor_of_several_numbers_needs_a_function() -> None:
     st.sampled_from(["max(x) < 0.5", "argmax(x) == 1 or min(x) > -1", "not mean(x) <= sum(x)"]),
 )
 def test_a_row_among_others_is_a_row_alone(values: list[list[float]], text: str) -> None:
-    """This holds for any numbers."""
+    """A row gives the same result alone as among other rows."""
     x = np.array(values, np.float32).reshape(len(values), 3)
     alone = [holds(text, x=x[row : row + 1])[0] for row in range(len(x))]
     assert holds(text, x=x) == alone

@@ -76,7 +76,7 @@ def check(models: Path, text: str) -> list[str]:
         (graph(step(), out="outputs: {y: x}"), "no output comes from a step; 'a' is one"),
         (
             graph(*[step(f"s{at}", given=f"s{(at + 1) % 64}.y") for at in range(64)], out=OUT),
-            "output 'y' is from 'a.y': there is no step 'a'",
+            "output 'y' is from 'a.y': step 'a' not found",
         ),
         (
             graph(
@@ -125,7 +125,7 @@ def test_what_a_transform_takes_is_not_told(models: Path) -> None:
     ],
 )
 def test_what_may_not_be_meant_is_noted(models: Path, text: str, said: str) -> None:
-    """It loads all the same."""
+    """A pipeline with a likely mistake loads, and reports a note."""
     (note,) = check(models, text)
     assert note.startswith(said)
 

@@ -11,14 +11,17 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import ANY
 
 import httpx
 import pytest
 
+from cohort.errors import ModelNotFound
 from cohort.operating import ControlPlane, MultiModel
 from tests.bundled import model_path
 from tests.e2e.processes import Cohort, free_port
 from tests.platforms.starting import platform
+from tests.waiting import iterations
 
 ROWS = {"instances": [[5.1, 3.5, 1.4, 0.2]]}
 
@@ -173,3 +176,34 @@ def test_the_list_has_pages(tmp_path: Path) -> None:
         if not token:
             break
     assert (seen, sizes) == (names, [100, 100, 50])
+
+
+class SlowPlane:
+    """Loads and unloads nothing, and gives way to other tasks."""
+
+    async def load(self, name: str) -> None:
+        await iterations(1)
+
+    async def unload(self, name: str) -> None:
+        await iterations(1)
+
+
+def test_unloads_at_once_do_not_remove_what_is_loaded_after_them(tmp_path: Path) -> None:
+    """One of them unloads the model; for the others, it is not there."""
+    models = MultiModel(tmp_path / "links", cast("ControlPlane", SlowPlane()), None)
+    folder = str(put_model(tmp_path / "model"))
+
+    async def exchange() -> None:
+        await models.load("a", folder)
+        done = await asyncio.gather(
+            *(models.unload("a") for _ in range(4)),
+            models.load("a", folder),
+            models.load("b", folder),
+            return_exceptions=True,
+        )
+        assert done == [None, *[ANY] * 3, None, None]
+        assert [type(one) for one in done[1:4]] == [ModelNotFound] * 3
+        found, _ = await models.page("")
+        assert [one.name for one in found] == ["a", "b"]
+
+    asyncio.run(exchange())

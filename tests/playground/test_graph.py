@@ -232,7 +232,7 @@ def test_what_a_graph_says_is_text(chromium: Browser, server: Cohort) -> None:
 
 
 def test_a_subgraph_is_opened(chromium: Browser, server: Cohort) -> None:
-    """A link leads back out of it."""
+    """A button opens the subgraph of a node, and a link returns to the outer graph."""
     page = graph_of(chromium, server, "loop")
     outside = page.locator(".node").count()
     page.locator(".node", has_text="Loop").click()

@@ -219,7 +219,7 @@ def spec(datatype: str) -> dict[str, Any]:
 def test_a_quantile_is_reckoned_as_in_the_terminal(
     page: Page, counts: list[int], share: float
 ) -> None:
-    """The live view and `cohort top` show the same."""
+    """The live view and `cohort top` compute the same quantiles."""
     bounds = [1.0, 2.0, 4.0]
     found = call(page, "histograms", "quantile", share, counts, bounds)
     wanted = quantile(share, tuple(counts), tuple(bounds))

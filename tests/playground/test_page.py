@@ -162,7 +162,7 @@ def test_a_digit_drawn_by_hand_is_read(chromium: Browser, server: Cohort) -> Non
 
 
 def test_another_version_is_given_what_was_drawn(chromium: Browser, server: Cohort) -> None:
-    """It takes the same inputs."""
+    """Another version of the model receives the same drawing."""
     page = opened(chromium, server, "/models/digits")
     draw(page, next(strokes for digit, strokes in drawings() if digit == 3))
     with page.expect_request("**/playground/data/digits/1"):

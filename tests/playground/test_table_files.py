@@ -56,7 +56,7 @@ def told(page: Page) -> Any:
 
 
 def test_answers_come_beside_the_rows(chromium: Browser, server: Cohort) -> None:
-    """The file's own columns stay in order, for more rows than one request has."""
+    """The answered file has all its columns in order, then the outputs, for any number of rows."""
     head = ["id", *reversed(IRIS)]
     rows = [[f'"no, {n}"', "0.2", "1.4", "3.5", str(5 + n / 2000)] for n in range(1200)]
     text = "\r\n".join(map(",".join, [head, *rows]))

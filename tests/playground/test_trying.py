@@ -131,7 +131,7 @@ def test_infinity_is_shown(chromium: Browser, server: Cohort) -> None:
 
 
 def test_optional_inputs_go_by_json(chromium: Browser, server: Cohort) -> None:
-    """They are named, and taken."""
+    """The page sends optional inputs as JSON by name."""
     page = opened(chromium, server, "/models/default")
     page.get_by_role("checkbox", name="as JSON").check()
     box = page.get_by_label("Inputs, as JSON")

@@ -196,7 +196,7 @@ def test_a_line_is_of_the_time_of_its_answer() -> None:
 
 @pytest.mark.parametrize("text", ['a"b', "a\\b", "plain", 'both\\"'])
 def test_any_request_id_is_valid_json(text: str) -> None:
-    """It is the caller's."""
+    """Log lines are valid JSON with any request id that a caller sends."""
     line = json.loads(json_lines([(1.0, 1.0, 7, text, Facts("GET", "/x", 404), "")]))
     assert line["request_id"] == text
 

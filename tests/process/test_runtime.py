@@ -143,7 +143,7 @@ async def test_an_error_of_the_program_stays_what_it_is(
 async def test_a_runtime_is_entered_once(models: Path, folders: dict[str, Any]) -> None:
     """A second time is refused, and does not end the first."""
     async with Runtime(models=models, **folders) as runtime:
-        with pytest.raises(RuntimeError, match="can be entered once"):
+        with pytest.raises(RuntimeError, match="can be entered only once"):
             async with runtime:
                 pass
         assert await runtime.infer("mlp", {"x": ROWS})

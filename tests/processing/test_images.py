@@ -55,7 +55,7 @@ def test_every_format_gives_its_pixels(kind: str, mode: str) -> None:
 
 @pytest.mark.parametrize("size", [(400, 300), (300, 401), (224, 224), (90, 70), (33, 300)])
 def test_the_middle_is_torchvision_s(size: tuple[int, int]) -> None:
-    """Its shorter side becomes 40 first, as Resize(40) and CenterCrop(32) do."""
+    """shorter_side_then_crop gives the pixels of torchvision's Resize(40) and CenterCrop(32)."""
     file = saved(picture(*size), "PNG")
     crop: Any = {"resize": "shorter_side_then_crop", "shorter_side": 40}
     got = pixels(step_of(("N", 3, 32, 32), **crop), file)[0]

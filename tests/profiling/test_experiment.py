@@ -197,7 +197,7 @@ def test_examples_are_tried_first_beside_others_of_their_shapes() -> None:
 
 @given(rows=st.integers(2, 10))
 def test_no_two_requests_are_alike(rows: int) -> None:
-    """This holds for every datatype."""
+    """Trial requests of every datatype differ from each other."""
     for spec in (FLOATS, BYTES, IDS, TensorSpec("x", "FP16", ("N", 3, 5)), TEXT):
         requests = Trial([spec], 4).requests(rows)
         assert len(requests) == rows

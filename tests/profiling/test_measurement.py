@@ -468,7 +468,7 @@ def test_padding_a_model_cannot_run_is_refused() -> None:
 
 
 def test_inputs_too_large_to_make_up_are_not_made() -> None:
-    """Open dimensions are tried as long as memory allows: of many, each is 1 long."""
+    """Trial inputs have open dimensions of 1 if memory is short; too large ones are not made."""
     seen: list[tuple[int, ...]] = []
 
     def take(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:

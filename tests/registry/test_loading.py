@@ -93,7 +93,7 @@ async def test_a_load_that_takes_long_gives_up_its_place(monkeypatch: pytest.Mon
 
 
 async def test_a_load_ends_when_its_time_is_over() -> None:
-    """The error contains its last stage and the setting; the log reported it before."""
+    """A load over its time limit fails with its last stage; the log reported it before."""
     puppet = Puppet(heeds=True)
     with capture_logs() as logs, pytest.raises(LoadFailed) as failed:
         await puppet.load(LoadThreads(), 1, 0.05)
@@ -156,7 +156,7 @@ async def test_what_a_cancelled_load_opened_is_closed(
 
 
 async def test_a_load_that_waits_for_its_place_is_cancelled_at_once() -> None:
-    """It leaves no place behind."""
+    """A load that waits for its place can be cancelled at once, and frees its place."""
     threads = LoadThreads()
     held = [Puppet() for _ in range(PLACES)]
     tasks = [puppet.load(threads, number) for number, puppet in enumerate(held)]

@@ -193,7 +193,7 @@ async def test_callers_of_a_broken_model_are_not_told_to_come_again(disk: Regist
 async def test_what_is_not_wanted_is_not_tried_again(
     disk: RegistryOnDisk, monkeypatch: pytest.MonkeyPatch, act: str
 ) -> None:
-    """Its next try is forgotten."""
+    """A version that is no longer wanted is not retried."""
     lacking = Lacking(1, MemoryError())
     monkeypatch.setattr(factory, "prepare_version", lacking)
     disk.put(1)
@@ -212,7 +212,7 @@ async def test_what_is_not_wanted_is_not_tried_again(
 async def test_an_operator_need_not_wait_for_the_next_try(
     disk: RegistryOnDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After that, waits begin from the start."""
+    """A manual reload retries a failed load at once, and resets the delays."""
     monkeypatch.setattr(factory, "prepare_version", Lacking(1, MemoryError()))
     disk.put(1)
     await disk.reconcile()

@@ -209,7 +209,7 @@ def test_keys_are_read_from_a_file_or_every_pem_of_a_folder(tmp_path: Path) -> N
             ec.generate_private_key(ec.SECP256R1())
             .public_key()
             .public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo),
-            "holds a key of another kind",
+            "is not an Ed25519 key",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -146,7 +146,7 @@ def test_what_cannot_be_published_is_told(pipeline: Path, tmp_path: Path) -> Non
     assert told.endswith("it names labels.txt, which is not in the same folder")
     pipeline.write_text(PIPELINE.replace("first.y", "frist.y"))
     told = publish(pipeline, "whole", models, None, code=1)["error"]
-    assert "there is no step 'frist'; did you mean 'first'?" in told
+    assert "step 'frist' not found; did you mean 'first'?" in told
     assert not models.exists()
 
 

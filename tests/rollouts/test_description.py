@@ -33,7 +33,7 @@ def test_a_version_that_loses_batching_is_told_with_the_reason() -> None:
 
 
 def test_only_the_limits_that_are_set_have_evidence() -> None:
-    """A shadow is described with and without evidence; without a shadow it is null."""
+    """A description has evidence only for limits in the guard; without a shadow it has null."""
     rig = LiveRig(VARIANTS)
     assert described(rig)["shadow"] is None
     assert [one["evidence"] for one in described(rig)["variants"]] == [{}, {}]

@@ -101,7 +101,7 @@ def test_few_failures_of_the_candidate_are_enough_where_the_baseline_has_none() 
 
 
 def test_without_a_limit_nothing_is_weighed() -> None:
-    """Errors are not judged by a guard on latency, nor the other way round."""
+    """A guard on latency only does not judge errors."""
     evidence = RolloutEvidence(ROLLOUT, LATENCY)
     count(evidence, "stable", 200)
     count(evidence, "canary", 0, 200)
@@ -177,7 +177,7 @@ def test_a_candidate_that_is_slow_more_often_is_told() -> None:
 
 
 def test_what_makes_everybody_slow_speaks_against_nobody() -> None:
-    """The baseline is slow as often."""
+    """No variant is rolled back if all variants, the baseline included, become slow."""
     evidence = warmed_up()
     answer(evidence, "stable", 0.01, 200)
     evidence.judge(())

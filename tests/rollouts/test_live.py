@@ -65,7 +65,7 @@ def test_the_caller_is_answered_before_the_outcome_is_told(error: CohortError | 
 
 
 def test_a_request_that_never_ran_is_told_of_nowhere() -> None:
-    """It was rejected."""
+    """A request that ended before it ran reports no outcome."""
     said: list[object] = []
     observed = ObservedRequest("canary", 2, None, said.append)
     replied = observed.submitted(inputs(), [OUTPUT], lambda *_: None, tight_deadline=False)
@@ -228,7 +228,7 @@ def test_an_input_that_fails_on_one_side_only_counts_against_it(
 def test_an_input_that_fails_on_both_sides_is_not_evidence(
     variant: str, error: CohortError
 ) -> None:
-    """It is counted separately."""
+    """An input that fails on both variants is counted separately, not as evidence."""
     rig = LiveRig(f"{HALVES}, {ERRORS}")
     rig.respond("stable", scores())
     rig.respond("canary", scores())

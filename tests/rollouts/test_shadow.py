@@ -175,7 +175,7 @@ def test_each_comparison_is_weighed_once() -> None:
 
 
 def test_without_a_limit_nothing_is_judged() -> None:
-    """This holds for any disagreement."""
+    """Without a limit for disagreement, a shadow is never judged."""
     one = rig(rest=", guard: {max_error_rate_increase: 0.01, min_requests: 1}")
     fail(one, 60)
     assert one.live.judge() == {}

@@ -53,7 +53,7 @@ async def test_a_group_is_copied_as_one_and_compared_by_request() -> None:
 
 
 def test_nothing_is_copied_to_the_version_that_answered() -> None:
-    """It would agree with itself."""
+    """A request is not copied to the version that answered it."""
     one, _ = rig()
     copy(one, COUNTS, version=3)
     assert one.copies(3) == 0
@@ -105,7 +105,7 @@ async def test_what_may_be_one_requests_doing_is_tried_for_each(
 
 @pytest.mark.parametrize("error", [Overloaded(""), NotReady("")])
 def test_copies_that_were_not_run_are_dropped(error: CohortError) -> None:
-    """They are not evidence."""
+    """Copies that were not run are dropped, and are not evidence."""
     one, runner = rig()
     copy(one, COUNTS)
     one.queue(3).requests[0].answer(None, error)

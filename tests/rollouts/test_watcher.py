@@ -211,7 +211,7 @@ async def test_a_record_that_cannot_be_removed_is_told_and_tried_again(replica: 
 
 
 async def test_two_replicas_that_decide_at_once_agree(replica: Replica, tmp_path: Path) -> None:
-    """The first record counts for both; a clear by either ends it for both."""
+    """If two replicas roll back at once, the first record counts; a clear ends it for both."""
     other = Replica(tmp_path)
     replica.write(TWO)
     for one in (replica, other):
@@ -228,7 +228,7 @@ async def test_two_replicas_that_decide_at_once_agree(replica: Replica, tmp_path
 
 
 async def test_a_version_that_leaves_by_an_edit_comes_back_anew(replica: Replica) -> None:
-    """Its record goes with it."""
+    """A version removed by an edit loses its record, so it returns without a rollback."""
     replica.write(TWO)
     await replica.watcher.check_file()
     replica.rollouts.roll_back("m", "b")
@@ -306,7 +306,7 @@ async def test_a_folder_that_is_renamed_away_is_told_and_not_made_again(
 async def test_a_folder_that_was_emptied_gets_its_decisions_again(
     decided: Replica, tmp_path: Path
 ) -> None:
-    """Any replica that knows them writes them, so they reach the others and the next start."""
+    """If the state folder was emptied, a replica that knows the decisions writes them again."""
     rmtree(tmp_path / "state/rollouts")
     later = Replica(tmp_path)
     await decided.watcher.step()
@@ -499,7 +499,7 @@ async def test_a_start_without_a_folder_that_can_be_read_lets_no_candidate_in(
 async def test_a_folder_that_does_not_answer_holds_up_nobody(
     decided: Replica, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The guard continues to judge, and one thread waits, however long that lasts."""
+    """If the state folder hangs, the guard still decides, and only one thread waits."""
     monkeypatch.setattr("cohort.rollouts.watcher.SYNC_SECONDS", 0.05)
     answers = Event()
     looks = []

@@ -208,7 +208,7 @@ def test_values_that_are_never_computed_count_as_the_callers() -> None:
 
 
 def test_models_of_more_nodes_than_allowed_are_refused() -> None:
-    """The limit bounds the time and memory that a hostile file takes."""
+    """A model with more nodes than allowed is refused, to bound the time that a file takes."""
     nodes = [helper.make_node("Relu", ["x"], [f"y{number}"]) for number in range(4)]
     content = memoryview(graph(nodes, {}).SerializeToString())
     assert parse_model(content, max_nodes=4).graphs.count_nodes() == 4

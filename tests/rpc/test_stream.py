@@ -48,7 +48,7 @@ async def test_a_bad_request_ends_no_stream(client: Client) -> None:
 
 
 async def test_an_answer_does_not_wait_for_the_stream_to_end(client: Client) -> None:
-    """A client may send, receive, and send again."""
+    """A stream answers each message before the client sends the next one."""
     stream = client.stream()
     for number in range(3):
         await stream.write(numbered(number))

@@ -136,7 +136,7 @@ async def test_a_crowd_of_short_requests_does_not_close_the_express_slot_to_itse
 
 
 def test_what_overtakes_gets_a_quarter_of_the_time() -> None:
-    """It is a quarter of the overtaken runs' time; an unused part returns, an excess is owed."""
+    """Runs that overtake may use a quarter of the overtaken run's time; an excess is owed."""
 
     def batch(seconds: float) -> Any:
         ran = Ran(1, 1, seconds, ())

@@ -116,7 +116,7 @@ def test_inputs_are_checked_before_the_engine_sees_them(
 
 
 def test_more_outputs_than_the_model_has_are_refused(plane: DataPlane) -> None:
-    """This holds for all names and numbers; a missing name is reported first."""
+    """A request may not name more outputs than the model has, even repeated ones."""
     with plane.pick("m") as lease:
         assert list(lease.select(["y", "y", "z"])) == [0, 0, 2]
         with pytest.raises(InvalidInput, match="names 4 outputs, but the model has 3"):

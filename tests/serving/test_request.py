@@ -379,7 +379,7 @@ BROKEN = st.sampled_from([None, None, InvalidInput("no"), ZeroDivisionError("a b
 def test_whatever_happens_a_request_ends_once(
     call: Asked, reading: Broken, long: bool, failure: CohortError | None, leaves: int | None
 ) -> None:
-    """It is answered, refused, or left: whichever is first; and nothing is held afterwards."""
+    """A request is answered, refused or cancelled once, and then holds no resources."""
 
     async def play() -> None:
         engine, metrics, limit = ControlledEngine([X], OUTPUTS), make_metrics(), ConcurrencyLimit(3)

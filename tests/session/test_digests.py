@@ -29,7 +29,7 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_file_is_read_once(tmp_path: Path, hashed: list[str]) -> None:
-    """Its digest is SHA-256."""
+    """A file is read once to compute its SHA-256 digest."""
     (tmp_path / "a").write_bytes(b"1234")
     known = Digests()
     assert {known.of(tmp_path / "a") for _ in range(3)} == {hashlib.sha256(b"1234").hexdigest()}

@@ -192,7 +192,7 @@ def test_the_default_chain_is_what_build_and_machine_can_do(
 
 
 def test_an_operator_may_name_the_default_chain() -> None:
-    """It overrides the machine's."""
+    """An operator's default providers override the machine's."""
     chain = default_chain(["tensorrt", "cpu"])
     assert chain == DefaultChain((Provider("tensorrt"), CPU), asked=True)
 

@@ -60,7 +60,7 @@ def test_the_file_alone_tells_the_same(tmp_path: Path) -> None:
 
 
 def test_a_sequence_that_nodes_need_stays_for_them(tmp_path: Path) -> None:
-    """Its tensors are also shown."""
+    """A sequence that other nodes use remains, and its tensors are outputs as well."""
     model = onnx_models.several_targets()
     model.graph.node.append(helper.make_node("SequenceLength", ["scores"], ["length"]))
     model.graph.output.append(helper.make_tensor_value_info("length", TensorProto.INT64, []))

@@ -217,7 +217,7 @@ def test_hosts_are_separated_by_commas(environment: pytest.MonkeyPatch) -> None:
 
 
 def test_origins_are_taken_as_browsers_send_them(environment: pytest.MonkeyPatch) -> None:
-    """They are in lower case, and without the scheme's default port."""
+    """Origins are converted to lower case, and lose the scheme's default port."""
     environment.setenv("COHORT_CORS_ORIGINS", "https://A.example:443, http://b.example:80")
     assert Settings().cors_origins == ("https://a.example", "http://b.example")
     kept = "https://a.example:80,http://[::1]:5173,capacitor://localhost"
@@ -296,7 +296,7 @@ def test_anything_is_read_or_refused_in_a_sentence(name: str, value: str) -> Non
 
 
 def test_tokens_need_an_issuer_an_audience_and_entries() -> None:
-    """A token of another issuer or for another service opens nothing, for want of a setting."""
+    """A setting for tokens is rejected if one of the settings that it needs is missing."""
     whole = {"api_keys": "keys.yaml", "jwks": "j", "jwt_issuer": "i", "jwt_audience": "a"}
     assert read_settings(whole).jwks == Path("j")
     for name in whole:
@@ -307,7 +307,7 @@ def test_tokens_need_an_issuer_an_audience_and_entries() -> None:
 
 
 def test_misspelt_variable_is_noticed() -> None:
-    """A setting that silently does nothing costs an afternoon."""
+    """An unknown variable that begins with COHORT_ is reported, with the likely name."""
     names = ["COHORT_PROT", "PATH", "COHORT_PORT", "cohort_port"]
     assert unknown_variables(dict.fromkeys(names, "1")) == [
         "COHORT_PROT is not a setting; did you mean 'COHORT_PORT'?"

@@ -124,7 +124,7 @@ async def test_who_judges_tells_the_other_what_was_decided(
 
 
 async def test_who_does_not_judge_asks_nothing(workers: tuple[Worker, Worker]) -> None:
-    """It only follows decisions."""
+    """A worker that does not judge asks for no evidence, and only follows decisions."""
     one, other = workers
     one.rollouts.roll_back("m", "new")
     judging = Judging(siblings_of(other, judge=2), one.rollouts, one.watcher)

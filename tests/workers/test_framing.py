@@ -23,5 +23,5 @@ def test_messages_arrive_as_they_were_sent(sent: list[Message], size: int) -> No
 
 @given(st.lists(st.binary()))
 def test_bodies_are_cut_as_they_were_joined(bodies: list[bytes]) -> None:
-    """This includes empty ones."""
+    """Joined bodies, empty ones included, are split into the same bodies."""
     assert split_bodies(*join_bodies(bodies)) == bodies

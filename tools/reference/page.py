@@ -60,8 +60,8 @@ class Row(NamedTuple):
     text: str
     example: str
 
-    def line(self) -> str:
-        """Return the line of the table."""
+    def cells(self) -> list[str]:
+        """Return the cells of the table's line, the example last."""
         cells = [
             f"`{self.name}`",
             self.kind,
@@ -71,26 +71,26 @@ class Row(NamedTuple):
             self.text.replace("<", "&lt;"),
             f"`{self.example}`" if self.example else "",
         ]
-        return f"| {' | '.join(cell.replace('|', BAR) for cell in cells)} |"
+        return [cell.replace("|", BAR) for cell in cells]
 
 
-HEAD = """| {name} | type | default | unit | range | meaning | example |
-|---|---|---|---|---|---|---|
-"""
+COLUMNS = ["type", "default", "unit", "range", "meaning", "example"]
 
 
 def page() -> str:
     """Return the text of the page."""
-    parts = {"table settings": _table("setting", setting_rows())}
+    parts = {"table settings": _table(["setting", *COLUMNS], setting_rows())}
     for file in (CONFIG, ROLLOUTS, KEYS, RECIPE):
         parts[f"example {file.name}"] = file.example.rstrip()
-        parts[f"table {file.name}"] = _table("key", file_rows(file))
+        parts[f"table {file.name}"] = _table(["key", *COLUMNS[:-1]], file_rows(file))
     text = Path(__file__).with_name("configuration.md").read_text(encoding="utf-8")
     return re.sub(r"{{ (.+?) }}", lambda found: parts[found[1]], text)
 
 
-def _table(name: str, rows: Sequence[Row]) -> str:
-    return HEAD.format(name=name) + "\n".join(row.line() for row in rows)
+def _table(columns: Sequence[str], rows: Sequence[Row]) -> str:
+    """Return a table with the first cells of each row; the example of a file has all keys."""
+    lines = [columns, ["---"] * len(columns), *(row.cells()[: len(columns)] for row in rows)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 # -- keys of files

@@ -70,16 +70,15 @@ def _check_models(models: tuple[str, ...]) -> tuple[str, ...]:
 class ApiKey:
     """One entry of the file: a caller with at least one of `sha256`, `certificate`, `subject`.
 
-    name: The caller's name in logs and metrics.
-    sha256: The SHA-256 of its key, in 64 hexadecimal digits; default None: it has no key.
-    certificate: The name in its client certificate; default None: it has no certificate.
-    subject: The `sub` of its tokens, or "*", for tokens that match no other entry; default None: it
-        has no tokens.
-    models: The models visible to it; default None: all of them.
+    name: Caller's name in logs and metrics.
+    sha256: SHA-256 of its key, in 64 hexadecimal digits; default None.
+    certificate: Name in its client certificate; default None.
+    subject: The `sub` of its tokens, or "*", for tokens that match no other entry; default None.
+    models: Models visible to it; default None: all of them.
     rate: Requests per second; default None: no limit.
     concurrency: Maximum of requests in progress; default None: no limit.
     priority: 1: its requests run first in a queue; -1: last; default 0.
-    admin: True if it may perform operators' actions; default False.
+    admin: Allow operators' actions; default False.
     """
 
     name: Annotated[str, AfterValidator(_check_name)]

@@ -149,7 +149,7 @@ def _verify_with(keys: VerifyingKeys, header: Mapping[str, Any]) -> Verify:
         raise Unauthorized(f"the token contains its own key ({min(brought)!r})")
     kind = header.get("typ", "JWT")
     if not isinstance(kind, str) or kind.lower().removeprefix("application/") not in TOKEN_TYPES:
-        raise Unauthorized("the token has an unsupported type ('typ')")
+        raise Unauthorized("the token's type ('typ') must be 'JWT' or 'at+jwt'")
     name, algorithm = header.get("kid"), header.get("alg")
     by_algorithm = keys.get(name) if isinstance(name, str) else None
     if name is None:

@@ -22,10 +22,9 @@ Key = tuple[object, ...] | None
 class Padding:
     """The padding of an input whose length differs between requests, in a model's config.
 
-    axis: The axis that differs in length; default 1.
-    value: The value of the padding; default 0. Strings are padded with "".
-    multiple: Lengths up to the next multiple of it form a bucket; requests of a bucket may share
-        runs; default 16.
+    axis: Axis that differs in length; default 1.
+    value: Value of the padding; default 0. Strings are padded with "".
+    multiple: Requests whose lengths round up to the same multiple may share runs; default 16.
     """
 
     axis: int = 1
@@ -48,14 +47,13 @@ class BatchPolicy:
     """`batching:` in a model's config.
 
     max_batch_size: Maximum rows in a run; 1 disables batching; default 32.
-    max_queue_delay_ms: Milliseconds that an incomplete batch may be delayed so that more requests
-        join it; 0: no delay; default 0.
-    max_queue_size: Maximum requests in the queue, regardless of their cost; default 16384.
-    max_queue_seconds: Maximum seconds of measured work in the queue. A single request may exceed it
-        if the queue is empty; default 10.
-    latency_budget_ms: Milliseconds that the run of a full batch may take; the profile chooses
-        smaller batches to stay within it; default 50.
-    pad: The padding of inputs of different lengths, by input; default: no padding.
+    max_queue_delay_ms: Maximum time that an incomplete batch waits for more requests; default 0.
+    max_queue_size: Maximum requests in the queue; default 16384.
+    max_queue_seconds: Maximum measured work in the queue. One request may exceed it if the queue is
+        empty; default 10.
+    latency_budget_ms: Maximum time of a full batch's run; the profile chooses smaller batches to
+        stay within it; default 50.
+    pad: Padding of inputs of different lengths, by input; default: no padding.
     trust: If true, batch along axis 0 even if rows are not shown to be independent. `refuted`: even
         if a node combines rows, so that callers may change each other's answers; default false.
     exact: If true, batch only if answers are bit-identical to those of single requests. Otherwise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from math import isnan
+from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,19 @@ _AROUND = 3
 """Replicas below and above the plan that the table shows."""
 
 
+class Finite(click.FloatRange):
+    """A number in a range that is neither infinite nor NaN."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number."""
+        found = float(super().convert(value, param, ctx))
+        if not isfinite(found):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return found
+
+
 class Duration(click.ParamType[float]):
     """A time with its unit, such as 50ms; the value is in seconds."""
 
@@ -41,9 +54,10 @@ class Duration(click.ParamType[float]):
             return value
         found = _TIME.fullmatch(str(value).strip())
         try:
-            return float(found[1]) * _UNITS[found[2]] if found else self._refuse(value, param, ctx)
+            seconds = float(found[1]) * _UNITS[found[2]] if found else inf
         except ValueError:
-            return self._refuse(value, param, ctx)
+            seconds = inf
+        return seconds if isfinite(seconds) else self._refuse(value, param, ctx)
 
     def _refuse(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
@@ -51,23 +65,10 @@ class Duration(click.ParamType[float]):
         self.fail(f"{value!r} is not a time with a unit, such as 50ms, 200us or 1.5s", param, ctx)
 
 
-class Number(click.FloatRange):
-    """A number in a range; NaN is in none."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return the number."""
-        number = float(super().convert(value, param, ctx))
-        if isnan(number):
-            self.fail(f"{value!r} is not a number", param, ctx)
-        return number
-
-
 @click.command("plan")
 @click.option(
     "--rate",
-    type=Number(1e-6, 1e9),
+    type=Finite(1e-6, 1e9),
     required=True,
     metavar="NUMBER",
     help="Requests per second in your busiest minute, such as 5000 or 1e6.",
@@ -106,7 +107,7 @@ class Number(click.FloatRange):
 )
 @click.option(
     "--variation",
-    type=Number(0, 10),
+    type=Finite(0, 10),
     default=0.0,
     show_default=True,
     metavar="NUMBER",
@@ -122,7 +123,7 @@ class Number(click.FloatRange):
 )
 @click.option(
     "--cost",
-    type=Number(0),
+    type=Finite(0, 1e12),
     metavar="PRICE",
     help="Price of a replica per hour, in any currency.",
 )

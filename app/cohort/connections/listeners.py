@@ -89,7 +89,7 @@ def open_unix_listener(path: Path, *, backlog: int) -> socket.socket:
     try:
         with suppress(FileNotFoundError, ConnectionRefusedError):
             listener.connect(os.fspath(path))
-            raise OSError(errno.EADDRINUSE, "another process listens there already")
+            raise OSError(errno.EADDRINUSE, "another process already listens on this socket")
         listener.close()
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with suppress(FileNotFoundError):

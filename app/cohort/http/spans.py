@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cohort.http.guards.heads import HEALTH_PATHS
 from cohort.http.guards.log_lines import LEFT
 from cohort.http.guards.request_ids import SPAN, TRACE_ID
-from cohort.http.route_path import route_path
+from cohort.http.route_path import route_path, within_root
 from cohort.observability.access_log import CALLER_LEFT, shown_path
 from cohort.observability.tracing import RequestSpan, Tracer, trace_id_in, traceparent_in
 
@@ -35,13 +35,15 @@ def end_http(
     target: bytes | str,
     model: str | None = None,
     version: str | None = None,
+    root: str = "",
 ) -> None:
-    """End the span of a request to a path that may contain a model and a version."""
-    path = shown_path(target)
+    """End the span of a request to a path that may contain a model, a version and a prefix."""
+    path = within_root(shown_path(target), root)
     if model is not None:
-        path = path.replace(f"/{model}", "/{model}", 1)
+        span.set({"cohort.model": model})
+        path = path.replace(f"/models/{model}", "/models/{model}", 1)
     if version is not None:
-        path = path.replace(f"/{version}", "/{version}", 1)
+        path = path.replace(f"/versions/{version}", "/versions/{version}", 1)
     end_at_route(span, method, status, path)
 
 

@@ -1,4 +1,4 @@
-"""Turns for short tasks that use a core and much memory, such as a model's first runs."""
+"""A lock with a time limit for tasks that use a core and much memory, such as first runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHECK_SECONDS = 0.2
 
 
 class Turns:
-    """Lets one thread at a time run a task, which releases its memory before the turn ends."""
+    """Lets one thread at a time run a task that frees its memory before it ends."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

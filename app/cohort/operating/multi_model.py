@@ -13,6 +13,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from cohort.errors import (
     MODEL_NAME,
@@ -54,6 +55,7 @@ class MultiModel:
 
     def __init__(self, folder: Path, plane: ControlPlane, most: int | None) -> None:
         self._folder, self._plane, self._most = folder, plane, most
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def load(self, name: str, address: str) -> None:
         """Load the model in the folder `address` under a name, and wait until it is ready.
@@ -63,6 +65,10 @@ class MultiModel:
         """
         if not MODEL_NAME.fullmatch(name):
             raise InvalidInput(f"model_name: {MODEL_NAME_RULE}, got {quoted(name)}")
+        async with self._turn(name):
+            await self._load(name, address)
+
+    async def _load(self, name: str, address: str) -> None:
         await asyncio.to_thread(self._link, name, address)
         try:
             await self._plane.load(name)
@@ -77,8 +83,13 @@ class MultiModel:
 
     async def unload(self, name: str) -> None:
         """Unload a model; requests in flight finish. Raises ModelNotFound."""
-        await self.find(name)
-        await self._forget(name)
+        async with self._turn(name):
+            await self.find(name)
+            await self._forget(name)
+
+    def _turn(self, name: str) -> asyncio.Lock:
+        """Return the lock of a name: two unloads at once would also unload what comes after."""
+        return self._turns.setdefault(name, asyncio.Lock())
 
     async def find(self, name: str) -> Hosted:
         """Return a loaded model. Raises ModelNotFound."""

@@ -203,7 +203,7 @@ def _place(tensor: str, pipeline: Pipeline, where: str) -> Place:
         return Place("", tensor)
     if dot and output:
         hint = did_you_mean(step, pipeline.steps)
-        raise LoadFailed(f"{where} is from {quoted(tensor)}: there is no step {quoted(step)}{hint}")
+        raise LoadFailed(f"{where} is from {quoted(tensor)}: step {quoted(step)} not found{hint}")
     hint = did_you_mean(tensor, declared or ())
     raise LoadFailed(
         f"{where} is from {quoted(tensor)}, which is not an input of the pipeline{hint}; write the "

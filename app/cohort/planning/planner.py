@@ -14,7 +14,13 @@ MAX_SERVERS = 2_000_000
 """Maximum runs at a time that are planned; the formula takes 0.2 s for them."""
 
 MAX_SIMULATED_SERVERS = 20_000
+_NO_WAIT_SERVERS = 100
+"""Servers at which no request waits, if one is busy on average."""
+
 SIMULATED_REQUESTS = 100_000
+
+_ROUNDING = 1 + 1e-9
+"""A time that exceeds the wanted one by less than this factor is in time."""
 
 
 class Unreachable(Exception):
@@ -83,7 +89,7 @@ def plan_replicas(runs: ReplicaRuns, wanted: Wanted) -> Plan:
 
     def in_time(replicas: int) -> bool:
         times = (queue(replicas).time(wanted.share), simulated(replicas) or 0.0)
-        return all(one <= wanted.seconds for one in times)
+        return all(_is_in_time(one, wanted) for one in times)
 
     replicas = _fewest(wanted.rate * alone / runs.at_once, in_time)
     chosen = queue(replicas)
@@ -101,7 +107,10 @@ def plan_replicas(runs: ReplicaRuns, wanted: Wanted) -> Plan:
 def _check(alone: float, wanted: Wanted) -> None:
     """Raise Unreachable if no number of replicas helps, or if they are too many to plan."""
     quickest = Queue(wanted.rate, 1, alone, wanted.variation).run_time(wanted.share)
-    if quickest > wanted.seconds:
+    if wanted.variation:  # the simulation draws other runs, whatever the number of replicas
+        unhurried = replace(wanted, rate=1 / alone)
+        quickest = max(quickest, _simulate(unhurried, _NO_WAIT_SERVERS, {1: alone}) or 0.0)
+    if not _is_in_time(quickest, wanted):
         raise Unreachable(
             f"a request takes {1000 * quickest:.4g} ms without any wait, and "
             f"{1000 * wanted.seconds:.4g} ms are wanted. More replicas do not help: "
@@ -112,6 +121,10 @@ def _check(alone: float, wanted: Wanted) -> None:
             f"{wanted.rate:.4g} requests/s of {1000 * alone:.4g} ms need more than "
             f"{MAX_SERVERS:,} runs at a time: divide the rate and plan the parts"
         )
+
+
+def _is_in_time(seconds: float, wanted: Wanted) -> bool:
+    return seconds <= wanted.seconds * _ROUNDING
 
 
 def _add_shared_runs(plan: Plan, runs: ReplicaRuns, wanted: Wanted) -> Plan:
@@ -125,7 +138,10 @@ def _add_shared_runs(plan: Plan, runs: ReplicaRuns, wanted: Wanted) -> Plan:
         return _simulate(wanted, replicas * runs.at_once, sizes) or inf
 
     busy = wanted.rate * min(taken / count for count, taken in sizes.items()) / runs.at_once
-    replicas = _fewest(busy, lambda count: time(count) <= wanted.seconds)
+    most = MAX_SIMULATED_SERVERS // runs.at_once
+    replicas = _fewest(busy, lambda count: count > most or _is_in_time(time(count), wanted))
+    if replicas > most:
+        return plan
     return replace(plan, shared_replicas=replicas + wanted.spare, shared_seconds=time(replicas))
 
 

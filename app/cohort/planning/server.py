@@ -12,6 +12,8 @@ from cohort.errors import quoted
 from cohort.profiling import ConcurrentRuns, best_concurrency
 
 MAX_PROFILE_BYTES = 1 << 24
+MAX_ROWS = 1 << 20
+MAX_AT_ONCE = 4096
 
 
 class UnreadableProfile(Exception):
@@ -58,14 +60,25 @@ def read_profile(path: Path, rows: int = 1) -> ReplicaRuns:
     try:
         found = json.loads(text)
         return _runs(found, rows)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (
+        ArithmeticError,
+        AttributeError,
+        KeyError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise UnreadableProfile(
             f"{path} is not the output of cohort profile MODEL --json: {_reason(error)}"
         ) from None
 
 
 def _reason(error: Exception) -> str:
-    return f"no key {error}" if isinstance(error, KeyError) else str(error)
+    if isinstance(error, KeyError):
+        return f"no key {error}"
+    if isinstance(error, TypeError | AttributeError):
+        return "a value has another type than in a profile"
+    return str(error)
 
 
 def _runs(found: Mapping[str, Any], rows: int) -> ReplicaRuns:
@@ -75,6 +88,8 @@ def _runs(found: Mapping[str, Any], rows: int) -> ReplicaRuns:
         raise ValueError("seconds_by_rows is empty, so no run was measured")
     if min(by_rows) < 1:
         raise ValueError("seconds_by_rows has a size below 1")
+    if max(by_rows) > MAX_ROWS:
+        raise ValueError(f"seconds_by_rows has a size above {MAX_ROWS}")
     if rows > max(by_rows):
         raise ValueError(f"its largest run has {max(by_rows)} rows, and a request has {rows}")
     at_once, slower = _concurrency(profile.get("concurrency") or [], by_rows)
@@ -110,6 +125,8 @@ def _concurrency(
     )
     if not runs:
         return 1, 1.0
+    if any(not 1 <= one.at_once <= MAX_AT_ONCE for one in runs):
+        raise ValueError(f"concurrency has an at_once that is not 1 to {MAX_AT_ONCE}")
     best = best_concurrency(runs) or runs[0]
     lone = [one.seconds for one in runs if (one.threads, one.at_once) == (best.threads, 1)]
     alone = lone[0] if lone else by_rows.get(fewest, best.seconds)

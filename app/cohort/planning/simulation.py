@@ -48,9 +48,9 @@ def simulate(
         run = runs[after - first]
         if spread:
             run *= random.lognormvariate(-spread * spread / 2, spread)
-        end = start + run
-        heapreplace(free, end)
-        times.extend(end - arrivals[one] for one in range(first, after))
+        heapreplace(free, start + run)
+        # A request that did not wait takes exactly its run: no rounded difference of large times.
+        times.extend(start - arrivals[one] + run for one in range(first, after))
         first = after
     counted = sorted(times[int(requests * WARM_UP_SHARE) :])
     return counted[min(len(counted) - 1, int(share * len(counted)))]
@@ -58,8 +58,7 @@ def simulate(
 
 def _runs_by_size(seconds_by_requests: Mapping[int, float]) -> list[float]:
     """Return the seconds of a run of 0, 1, 2, … requests."""
-    runs, sizes = [0.0], sorted(seconds_by_requests)
-    for size in range(1, sizes[-1] + 1):
-        measured = next(one for one in sizes if one >= size)
-        runs.append(seconds_by_requests[measured])
+    runs = [0.0]
+    for size in sorted(seconds_by_requests):
+        runs += [seconds_by_requests[size]] * (size + 1 - len(runs))
     return runs

@@ -145,7 +145,8 @@ class SoundStep:
             raise self._wrong(row, f"expected {config.channels} channels, got {reader.channels}")
         samples = resampled_length(reader.frames, reader.rate, config.sample_rate)
         if not samples:
-            raise self._wrong(row, f"too short: {reader.frames} samples of {reader.rate} a second")
+            got = f"got {reader.frames} at {reader.rate} Hz"
+            raise self._wrong(row, f"at least one sample at {config.sample_rate} Hz, {got}")
         if self._length is not None and samples != self._length:
             raise self._wrong(
                 row,

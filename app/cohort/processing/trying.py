@@ -89,7 +89,7 @@ class TriedProcessing:
         file = self._folder / name
         try:
             if file.stat().st_size > MAX_EXAMPLE_BYTES:
-                raise InvalidInput(f"{quoted(name)} has more than {MAX_EXAMPLE_BYTES >> 20} MiB")
+                raise InvalidInput(f"{quoted(name)} is larger than {MAX_EXAMPLE_BYTES >> 20} MiB")
             return {"b64": b64encode(file.read_bytes()).decode()}
         except FileNotFoundError:
             raise InvalidInput(

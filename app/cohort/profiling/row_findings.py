@@ -1,4 +1,4 @@
-"""Findings of served requests against batching a model, kept by its digest over restarts.
+"""Evidence from served requests against batching a model, kept over restarts by its digest.
 
 A finding does not count with another build of ONNX Runtime, whose kernels may differ.
 """

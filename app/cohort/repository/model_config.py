@@ -51,7 +51,7 @@ class WarmUp:
     """`warm_up:` in a model's config: runs before a version takes traffic.
 
     rows: Rows of these runs, one run for each number; default None: 1, and also 8 on a GPU if
-        requests share runs. On the CPU, larger runs prepare nothing.
+        requests share runs.
     """
 
     rows: tuple[int, ...] | None = None
@@ -194,20 +194,17 @@ class PagePolicy:
 class ModelConfig:
     """`models/<name>/config.yaml`. Every key is optional.
 
-    providers: The provider chain, in order of preference. Each entry is a name, or a name with
-        options of ONNX Runtime, {cuda: {device_id: 0}}; default None: COHORT_PROVIDERS, or else all
-        that this machine's runtime supports.
-    provider_policy: The rule if the first provider is not available; default "prefer". The
-        value `prefer` uses the next, `require` fails unless the first runs a node, and
-        `require_all` fails unless it runs all.
-    versions: The versions to load: {latest: N} for the N highest, all, or a list of numbers;
-        default {latest: 1}. Versions of a rollout are always loaded.
+    providers: Providers, in order of preference. Each is a name, or a name with options of ONNX
+        Runtime: {cuda: {device_id: 0}}; default None: COHORT_PROVIDERS.
+    provider_policy: The rule if the first provider is not available; default "prefer": use the
+        next. `require` fails unless the first runs a node, and `require_all` unless it runs all.
+    versions: Versions to load: {latest: N} for the N highest, all, or a list of numbers; default
+        {latest: 1}. Versions of a rollout are always loaded.
     session: Options of ONNX Runtime's session.
     batching: Which requests share a run.
-    timeout_ms: Maximum time of a request, in milliseconds; requests may ask for less; default
-        30000.
-    objective_ms: Time within which requests should be answered, in milliseconds, for latency
-        alerts; default None: no objective. It ends no request.
+    timeout_ms: Maximum time of a request; requests may ask for less; default 30000.
+    objective_ms: Time within which requests should be answered, for latency alerts; default None:
+        no objective. It ends no request.
     memory_limit_mb: Maximum memory of a session's runs on the CPU and on CUDA, without its weights;
         default None: no limit.
     max_output_mb: Maximum size of a request's outputs; default 1024.
@@ -217,24 +214,21 @@ class ModelConfig:
     allow_signature_change: Let a version take over even if its inputs or outputs break callers of
         the one before; default False. By default, it gets only rollouts and requests that name it.
     example: A typical request: its inputs by name, as in /predict, a .npz in the version's folder,
-        or a list of these; default none. A shape stands for generated values:
-        [1, 512], or {shape: [512]} for an input of one axis. Each runs when a version loads; if it
-        fails, the load fails. The first is used to measure and warm up the version, and is shown
-        to callers. If rows are independent only for some sizes, those of the examples share runs.
-    inputs: The conversion of callers' inputs, by input name: images, audio, text or table columns;
-        default none: callers send the model's inputs.
-    outputs: The conversion of the model's outputs, by output name, such as labels; default none:
-        callers get the model's outputs.
+        or a list of these; default none. A shape stands for generated values: [1, 512], or {shape:
+        [512]} for an input of one axis. Each runs when a version loads; if it fails, the load
+        fails. The first measures and warms up the version, and is shown to callers. If rows are
+        independent only for some sizes, those of the examples share runs.
+    inputs: Conversion of callers' inputs, by input name: images, audio, text or table columns;
+        default none.
+    outputs: Conversion of the model's outputs, by output name, such as labels; default none.
     transform: A Python class, `module:Class`, of a module next to this file or in the version's
-        folder; default None. Its `before(request)` returns the model's inputs, and `after(outputs)`
-        the callers' outputs. It needs COHORT_MODEL_CODE=allow.
-    state: Inputs that the server keeps between the requests of a sequence; default none. With
-        {h_in: h_out}, the output h_out is the input h_in of the next request. It needs one worker.
-    sequences: Limits of the sequences that are kept.
+        folder, for both conversions; default None. It needs COHORT_MODEL_CODE=allow.
+    state: Inputs that the server keeps in a sequence; default none. With {h_in: h_out}, output
+        h_out is the next request's input h_in. It needs one worker.
+    sequences: Limits of sequences.
     cache: Answers that are kept, for requests with the same inputs; default None: no answers.
-    load_timeout_s: Maximum time to load a version, from reading its files to the last warm-up run;
-        default 120.
-    playground: The permissions of the page /playground.
+    load_timeout_s: Maximum time to load a version, with its warm-up; default 120.
+    playground: Permissions of the page /playground.
     """
 
     providers: Annotated[

@@ -21,15 +21,15 @@ class ImageInput:
     """`inputs.<input>.image`: callers send image files.
 
     size: Height and width of the model's input; default None: those of its shape.
-    resize: `stretch` resizes the whole image to that size. `shorter_side_then_crop` keeps the
-        proportions and crops the middle; default "stretch".
+    resize: `stretch` changes the proportions; `shorter_side_then_crop` keeps them and crops the
+        middle; default "stretch".
     shorter_side: Pixels of the shorter side before the crop; default None: the larger number of
         `size`.
     mean: Subtracted from each channel, with values from 0 to 1; default None: 0. An input of UINT8
         gets 0 to 255, without mean and std.
     std: Divisor of each channel, after mean; default None: 1.
-    layout: The axes of the model's input; default None: nchw or nhwc, by its shape.
-    channels: rgb, bgr or grey; default None: rgb, or grey if the model has one channel.
+    layout: Axes of the model's input; default None: nchw or nhwc, by its shape.
+    channels: Order of the channels; default None: rgb, or grey if the model has one channel.
     """
 
     size: tuple[int, ...] | None = None
@@ -61,7 +61,7 @@ class StandardiseInput:
     """`inputs.<input>.standardise`: callers send raw numbers.
 
     mean: Subtracted from each number: one for all, or one for each column.
-    std: Divisor after that: one for all, or one for each column.
+    std: Divisor after that, in the same form.
     """
 
     mean: float | tuple[float, ...]
@@ -75,27 +75,27 @@ DatePart = Literal["year", "month", "day", "weekday", "day_of_year", "days", "ho
 class InputConfig:
     """`inputs.<name>`: how callers' input becomes inputs of the model.
 
-    image: Callers send an image, for the model's input of that name; default None: no image.
-    audio: Callers send audio, for the model's input of that name; default None: no audio.
-    tokenizer: Callers send text, for input_ids and the model's other tokenizer inputs. The value is
-        the name of a tokenizer.json in the version's folder; default None: no tokenizer.
+    image: Callers send an image; default None.
+    audio: Callers send audio; default None.
+    tokenizer: Callers send text for the model's tokenizer inputs, such as input_ids. The value
+        names a tokenizer.json in the version's folder; default None.
     max_length: Maximum ids of a text; the rest is cut off; default None: that of tokenizer.json, or
         512.
-    pairs: Each row is two texts, [N, 2], such as a question and an answer; default False.
-    missing: The value for null and for an empty cell: a number, or a string for string inputs;
-        default None: NaN for floats. By default, other inputs reject such requests.
-    columns: The column names of a model's only input [N, columns]; default None: those in the
-        model's metadata. A column may then be an input here, by its name.
+    pairs: Each row is two texts, [N, 2]; default False.
+    missing: Value for null and empty cells: a number, or a string for string inputs; default None:
+        NaN for floats. By default, other inputs reject such requests.
+    columns: Column names of a model's only input [N, columns]; default None: those in the model's
+        metadata. A column may then be an input here, by its name.
     categories: Callers send a category, and the model gets its place in this list, from 0. The
         value is a list, or a file in the version's folder with one per line; default None: those in
         the metadata, if any.
-    unknown: The value for an unknown category: one of the categories, a number for the model, or
-        nan; default None: the request is rejected.
+    unknown: Value for an unknown category: one of the categories, a number for the model, or nan;
+        default None: the request is rejected.
     one_hot: The model gets 1 for the category and 0 for the others, as [N, categories] or as
         columns NAME_CATEGORY (as pandas' get_dummies); default False: codes.
     standardise: Callers send raw numbers, and the model gets them standardised; default None: no
         change.
-    date: Callers send a date in ISO 8601; default None: no date. The model gets these parts as
+    date: Callers send a date in ISO 8601; default None. The model gets these parts as
         numbers, as [N, parts] or as columns NAME_PART. `weekday` is 0 on Mondays, and `days` count
         from 1970-01-01.
     """
@@ -125,18 +125,18 @@ class InputConfig:
 class DetectionOutput:
     """`outputs.<output>.detections`: an output of boxes, returned as JSON objects.
 
-    scores: The output with scores, one column or one per class; or a column number of this output.
-    classes: The output with classes, or a column number of this output; default None: the class
-        with the best score.
-    format: The four numbers of a box: corners, or a corner or the centre with width and height;
-        default "xyxy".
+    scores: Output with scores, one column or one per class; or a column number of this output.
+    classes: Output with classes, or a column number of this output; default None: the class with
+        the best score.
+    format: Numbers of a box: corners, or a corner or the centre with width and height; default
+        "xyxy".
     normalized: Boxes are relative to the image's width and height; default False: pixels.
     size: Height and width of the model's images, to return pixels as relative numbers; default
         None: keep pixels.
     threshold: Minimum score of an object; default None: any.
     top: Maximum objects of an image; default None: any number.
-    labels: The class names, as `labels` of an output; default None: numbers. Further columns of
-        scores are ignored, such as "no object".
+    labels: Class names, as `labels` of an output; default None: numbers. Further columns of scores
+        are ignored, such as "no object".
     """
 
     scores: str | int
@@ -153,12 +153,11 @@ class DetectionOutput:
 class OutputConfig:
     """`outputs.<name>`: how an output of the model becomes an output for callers.
 
-    labels: The class names: a list, a file in the version's folder with one per line, or `metadata`
+    labels: Class names: a list, a file in the version's folder with one per line, or `metadata`
         (those of the model's file); default None.
     top: Number of best classes to name in each row; default None: one, or with a threshold all that
         reach it.
-    threshold: Minimum score of a named class, so that a row may have several labels or none;
-        default None: any.
+    threshold: Minimum score of a named class; default None: any.
     softmax: Return the softmax of the last axis; default False.
     sigmoid: Return the sigmoid of the numbers; default False.
     round: Decimal places, after softmax or sigmoid; default None: unchanged.

@@ -18,7 +18,7 @@ class SequencePolicy:
     idle_seconds: Time until a sequence without requests is dropped; default 60.
     max_sequences: Maximum sequences of a process; further ones are rejected; default 1024.
     max_mb: Maximum size of all states of a process; default 64.
-    initial: The initial value of a state input, by its name; default none: 0.
+    initial: Initial value of a state input, by its name; default none: 0.
     """
 
     idle_seconds: float = 60.0

@@ -104,15 +104,14 @@ def _as_tuple(value: object) -> object:
 class _WrittenVariant:
     """An arm of a rollout, as written in the file.
 
-    version: The version that answers its callers.
+    version: Version that answers its callers.
     weight: Its share of callers, relative to the sum of all weights; default None: required, except
         with a ramp.
-    ramp: Its share of callers, step by step, such as [1%, 5%, 25%, 50%]. It requires a guard with a
-        limit that judges the variant; default None: its share stays.
-    soak_minutes: Minutes that it must serve at each step before the next: one number, or one for
-        each step; default 60.
-    auto_promote: If true, it gets all callers after the last step; if false, it stays there;
-        default False.
+    ramp: Its share of callers, step by step. It requires a guard with a limit that judges the
+        variant; default None: its share stays.
+    soak_minutes: Minutes at each step before the next: one number, or one for each step; default
+        60.
+    auto_promote: Give it all callers after the last step; default False.
     """
 
     version: int
@@ -170,10 +169,10 @@ def _check_variants(variants: dict[str, _WrittenVariant]) -> dict[str, _WrittenV
 class _Written:
     """One model's part of the file.
 
-    variants: The arms of the rollout, by name: at most 64 letters, digits, '.', '_' and '-'.
-    baseline: The variant that the others are judged against; default "": the first.
-    sticky: The key that keeps a caller on a variant: a header, {header: x-user-id},
-        or a parameter, {parameter: user}; default None: requests are assigned at random.
+    variants: Arms of the rollout, by name: at most 64 letters, digits, '.', '_' and '-'.
+    baseline: Variant that the others are judged against; default "": the first.
+    sticky: Key that keeps a caller on a variant: a header or a parameter; default None: requests
+        are assigned at random.
     shadow: A version that gets copies of requests and answers no caller; default None: no shadow.
     guard: Limits beyond which a variant is rolled back, or the shadow stopped; default: no limits.
     """

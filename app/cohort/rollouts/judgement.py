@@ -58,15 +58,14 @@ class Guard:
     Limits have no other defaults because tolerable values depend on the model.
 
     max_error_rate_increase: Maximum excess of a variant's error rate over the baseline's, as a
-        share of its requests, 0 to 1; default None: any.
-    max_latency_ratio: The latency above which a request counts as slow, as a multiple of the
-        baseline's p95, 1 or more; default None: any.
-    max_disagreement: The share of copies on which the shadow may disagree, 0 to 1; default None:
-        any.
+        share of its requests; default None: any.
+    max_latency_ratio: Latency above which a request is slow, as a multiple of the baseline's p95;
+        default None: any.
+    max_disagreement: The share of copies on which the shadow may disagree; default None: any.
     min_requests: Requests of the variant that count before a verdict on latency or disagreement;
         default 200.
     confidence: A variant that keeps within all limits is rolled back with a probability of at most
-        1 - confidence; default 0.95. Decision 0028 gives the time span.
+        1 - confidence; default 0.95.
     """
 
     max_error_rate_increase: float | None = None

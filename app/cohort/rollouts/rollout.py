@@ -23,7 +23,7 @@ class Variant:
     """An arm of a rollout.
 
     name: Its name, unique in the rollout.
-    version: The version that answers its callers.
+    version: Version that answers its callers.
     weight: Its share of callers, relative to the sum of all weights, >= 0.
     rolled_back: True if the server decided that the baseline serves its callers; default False.
     """
@@ -38,8 +38,8 @@ class Variant:
 class Sticky:
     """The place of the key that keeps a caller on a variant. Exactly one of the two is set.
 
-    header: The name of a header, in lower case; default "".
-    parameter: The name of a request parameter; default "".
+    header: Name of a header, in lower case; default "".
+    parameter: Name of a request parameter; default "".
     """
 
     header: str = ""
@@ -50,11 +50,11 @@ class Sticky:
 class Shadow:
     """A version that receives copies of requests and answers no caller.
 
-    version: The version that runs the copies.
-    sample: The share of requests that are copied, 0 to 1; default 1.
-    keep_examples: The number of last disagreeing requests to keep; default 0. They contain callers'
+    version: Version that runs the copies.
+    sample: The share of requests that are copied; default 1.
+    keep_examples: Number of last disagreeing requests to keep; default 0. They contain callers'
         data.
-    redact: The inputs and outputs whose values are left out of kept examples; default none.
+    redact: Inputs and outputs whose values are left out of kept examples; default none.
     exact: If true, outputs disagree if any bit differs; if false, if another decision follows from
         them; default false.
     """

@@ -192,7 +192,7 @@ def slices(operation: Operation, rank: int) -> list[tuple[int, Any, Any, Any]]:
 def plain_slice(start: Any, end: Any, step: Any) -> tuple[int | None, int | None, int]:
     """Convert a slice to Python's: bounds beyond every axis become the end of the axis."""
     if not all(isinstance(one, int) for one in (start, end, step)) or step == 0:
-        raise TypeError("a slice that is not known")
+        raise TypeError("the slice is not known")
     beyond = None if (end > 0) == (step > 0) else BEYOND * (1 if end > 0 else -1)
     return max(min(start, BEYOND), -BEYOND), end if abs(end) < BEYOND else beyond, step
 

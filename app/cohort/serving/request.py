@@ -105,6 +105,7 @@ class Exchange(WorkElsewhere, Generic[A]):
         self.hold = hold
         self.lease: Lease | None = None
         self._call: Call[A]
+        self._model: str | None = None
         self._timeout: float | None = None
         self._long = self._short = False
         self._gaps = False  # True if its inputs have NaN for missing values
@@ -128,7 +129,7 @@ class Exchange(WorkElsewhere, Generic[A]):
         long: True if reading takes long: then reading and decoding run on a thread.
         """
         plane = self.plane
-        self._short, self._long = short, long
+        self._short, self._long, self._model = short, long, model
         if self.context.span is not None:
             self.context.span.decoding()
         try:
@@ -172,6 +173,8 @@ class Exchange(WorkElsewhere, Generic[A]):
         known = known_error(error)
         if self.lease is not None:
             self.lease.close(known, self.hold)  # adds the version to the error's log lines
+        elif self.context.span is not None:
+            self.context.span.refused(self._model, known.code)
         self.reply.end(known)
 
     # -- steps, in order
@@ -183,7 +186,7 @@ class Exchange(WorkElsewhere, Generic[A]):
         self.fail(error)
 
     def _begin(self, call: Call[A]) -> None:
-        self._call, self._timeout = call, call.timeout
+        self._call, self._timeout, self._model = call, call.timeout, call.model
         self.plane.observer.began(self.context)
         try:
             self._decode(self._pick())

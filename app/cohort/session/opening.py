@@ -51,11 +51,11 @@ class SessionOptions:
 
     intra_op_threads: Threads of a CPU run; 0 lets ONNX Runtime choose; default None: 1, or more for
         runs alone on the machine, if measured faster.
-    graph_optimization: The level of ONNX Runtime's graph optimization; default "all".
-    optimized_cache: True to keep the optimized graph in COHORT_CACHE, for a faster next start on
-        the CPU; default True.
-    custom_op_libraries: Libraries of custom operators; default none. Each is a file in a folder of
-        COHORT_CUSTOM_OPS, or `extensions` for the library of an installed onnxruntime-extensions.
+    graph_optimization: Level of ONNX Runtime's graph optimization; default "all".
+    optimized_cache: Keep the optimized graph in COHORT_CACHE, for faster starts on the CPU; default
+        True.
+    custom_op_libraries: Custom operator libraries: files in folders of COHORT_CUSTOM_OPS, or
+        `extensions` for an installed onnxruntime-extensions; default none.
     """
 
     intra_op_threads: int | None = None

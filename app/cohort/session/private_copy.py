@@ -120,7 +120,10 @@ class PrivateCopy:
         return digest
 
     def _link(self, digest: str, here: Path) -> bool:
-        """Return True if such content was found and linked; delete it if it is damaged."""
+        """Link the cached copy with this digest; return False if it is missing or damaged.
+
+        A damaged copy is deleted.
+        """
         kept = self._weights / digest
         try:
             os.link(kept, here)

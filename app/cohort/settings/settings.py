@@ -75,32 +75,32 @@ class Settings(BaseSettings):
 
     models: Annotated[Path | str, BeforeValidator(read_models)] = Field(
         Path("models"),
-        description="The folder with <name>/<version>/model.onnx, or its address, such as "
+        description="Folder with <name>/<version>/model.onnx, or its address, such as "
         "s3://bucket/models.",
     )
     model_name: str | None = Field(
         None,
         pattern=f"^({MODEL_NAME.pattern})?$",
-        description="The name of the model if the folder is one model, such as a single .onnx file "
-        "or <version>/model.onnx.",
-        json_schema_extra={"default": "unset: the folder has a subfolder for each model"},
+        description="Name of the model if the folder is one model, such as a single .onnx file or "
+        "<version>/model.onnx.",
+        json_schema_extra={"default": "the folder has a subfolder for each model"},
     )
     multi_model: bool = Field(
         False, description="Load models only by the /models routes of SageMaker."
     )
     rollouts: Path = Field(
         default_factory=_sibling,
-        description="The file that splits traffic between versions.",
+        description="File that splits traffic between versions.",
         json_schema_extra={"default": "rollouts.yaml next to the models folder"},
     )
     state: Path = Field(
         default_factory=default_state,
-        description="The folder in which the server records its decisions, such as rollbacks.",
+        description="Folder for the server's decisions, such as rollbacks.",
         json_schema_extra={"default": "the folder cohort in the user's state folder"},
     )
     cache: Path = Field(
         default_factory=default_cache,
-        description="The folder for profiles, verdicts, graphs and weights; safe to delete.",
+        description="Folder for profiles, verdicts, graphs and weights; safe to delete.",
         json_schema_extra={"default": "the folder cohort in the user's cache folder"},
     )
     host: Annotated[str, BeforeValidator(read_listened)] = Field(
@@ -110,13 +110,13 @@ class Settings(BaseSettings):
     )
     uds: Path | None = Field(
         None,
-        description="The Unix socket to listen on for HTTP, instead of the port.",
-        json_schema_extra={"default": "unset: the port"},
+        description="Unix socket for HTTP, instead of the port.",
+        json_schema_extra={"default": "the port"},
     )
-    port: int = Field(8000, ge=0, le=65535, description="The port for HTTP; 0 chooses a free one.")
+    port: int = Field(8000, ge=0, le=65535, description="Port for HTTP; 0 chooses a free one.")
     root_path: Annotated[str, BeforeValidator(read_root_path)] = Field(
         "",
-        description="A path prefix that a proxy keeps, such as /ml; paths without it also work.",
+        description="Path prefix that a proxy keeps, such as /ml; paths without it also work.",
     )
     predict_route: Annotated[str, BeforeValidator(read_route)] = Field(
         "", description="Another path for /invocations, such as Vertex AI's AIP_PREDICT_ROUTE."
@@ -124,40 +124,40 @@ class Settings(BaseSettings):
     health_route: Annotated[str, BeforeValidator(read_route)] = Field(
         "", description="Another path for /health/ready, such as Vertex AI's AIP_HEALTH_ROUTE."
     )
-    grpc_port: int = Field(8001, ge=0, le=65535, description="The port for gRPC; 0 disables gRPC.")
+    grpc_port: int = Field(8001, ge=0, le=65535, description="Port for gRPC; 0 disables gRPC.")
     grpc_max_connection_age_seconds: float = Field(
         0,
         ge=0,
         le=86400,
-        description="Seconds until a gRPC client is asked to connect again (GOAWAY), within 10 %, "
-        "so that new replicas get calls; 0: never.",
+        description="Seconds until a gRPC client must connect again (GOAWAY), within 10 %, to "
+        "reach new replicas; 0: never.",
     )
     workers: Annotated[int, BeforeValidator(read_workers)] = Field(
         1,
         ge=1,
         le=256,
-        description="Number of server processes, at most 256; auto: one for each core.",
+        description="Number of server processes; auto: one for each core.",
     )
     hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(read_hosts)] = Field(
         (),
         description="Accepted values of the Host header, such as a.example,b.example:8000.",
-        json_schema_extra={"default": "unset: any host"},
+        json_schema_extra={"default": "any host"},
     )
     trusted_keys: Path | None = Field(
         None,
-        description="File or folder of public keys (Ed25519, PEM), read again when it changes; "
-        "only versions signed by one of them are served.",
-        json_schema_extra={"default": "unset: versions need no signature"},
+        description="File or folder of public keys (Ed25519, PEM); only versions signed by one of "
+        "them are served.",
+        json_schema_extra={"default": "versions need no signature"},
     )
     cors_origins: Annotated[tuple[str, ...], NoDecode, BeforeValidator(read_origins)] = Field(
         (),
         description="Web origins that may call the server, such as https://a.example; * means all.",
-        json_schema_extra={"default": "unset: only the server's own"},
+        json_schema_extra={"default": "only the server's own"},
     )
     default_model: str | None = Field(
         None,
         pattern=f"^{MODEL_NAME.pattern}$",
-        description="The model for requests without a model name.",
+        description="Model for requests that name none.",
         json_schema_extra={"default": "COHORT_MODEL_NAME, or the only model"},
     )
     watch_seconds: float = Field(
@@ -180,7 +180,7 @@ class Settings(BaseSettings):
         json_schema_extra={"default": "all models"},
     )
     max_body_mb: int = Field(
-        64, ge=1, le=65536, description="Maximum size of a request body, in MiB (2^20 bytes)."
+        64, ge=1, le=65536, description="Maximum size of a request body, in MiB."
     )
     max_concurrency: int = Field(
         16_384, ge=1, description="Maximum requests in progress; further ones get 429."
@@ -196,22 +196,22 @@ class Settings(BaseSettings):
         ge=1,
         description="Maximum connections of one address, or IPv6 /64, each for HTTP and gRPC; "
         "further ones get 429, or are closed for gRPC.",
-        json_schema_extra={"default": "unset: any number"},
+        json_schema_extra={"default": "any number"},
     )
     memory_mb: int | None = Field(
         None,
         ge=1,
         description="Maximum memory of requests and responses, in MiB; beyond that, 429.",
         json_schema_extra={
-            "default": "a quarter of the container's or the machine's memory, less 150 MiB for "
-            "each worker"
+            "default": "a quarter of the container's or machine's memory, less 150 MiB for each "
+            "worker"
         },
     )
     max_model_mb: int | None = Field(
         None,
         ge=1,
         description="Maximum size of a model with its external data, in MiB.",
-        json_schema_extra={"default": "the container's or the machine's memory"},
+        json_schema_extra={"default": "the container's or machine's memory"},
     )
     max_nodes: int = Field(
         1_000_000,
@@ -221,7 +221,7 @@ class Settings(BaseSettings):
     custom_ops: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(read_folders)] = Field(
         (),
         description="Folders of custom operator libraries that may be loaded, joined by ':'.",
-        json_schema_extra={"default": "unset: none"},
+        json_schema_extra={"default": "none"},
     )
     model_code: Literal["deny", "allow"] = Field(
         "deny",
@@ -230,7 +230,7 @@ class Settings(BaseSettings):
     shared_memory: Annotated[str, BeforeValidator(read_key_prefix)] = Field(
         "",
         description="Prefix of shared memory keys that callers may register, such as /cohort_.",
-        json_schema_extra={"default": "unset: none"},
+        json_schema_extra={"default": "none"},
     )
     providers: Annotated[tuple[str, ...], NoDecode, BeforeValidator(read_providers)] = Field(
         (),
@@ -241,31 +241,31 @@ class Settings(BaseSettings):
         60,
         ge=0,
         le=86400,
-        description="CPU seconds to inspect an unknown model in another process; 0: no inspection.",
+        description="CPU seconds to inspect an unknown model; 0: no inspection.",
     )
     inspection_mb: int | None = Field(
         None,
         ge=1,
         description="Memory to inspect a model, in MiB, plus three times its size.",
-        json_schema_extra={"default": "a quarter of the container's or the machine's memory"},
+        json_schema_extra={"default": "a quarter of the container's or machine's memory"},
     )
     keep_alive_seconds: int = Field(
         75, ge=1, le=86400, description="Seconds until an idle connection is closed."
     )
     admin_token: Annotated[SecretStr | None, AfterValidator(check_token)] = Field(
         None,
-        description="The bearer token for the admin routes.",
-        json_schema_extra={"default": "unset: the admin routes answer 403"},
+        description="Bearer token for the admin routes.",
+        json_schema_extra={"default": "the admin routes answer 403"},
     )
     api_keys: Path | None = Field(
         None,
-        description="File of API keys, of which callers need one; 'cohort key new' makes a key.",
-        json_schema_extra={"default": "unset: callers need no key"},
+        description="File of API keys; 'cohort key new' makes a key.",
+        json_schema_extra={"default": "callers need no key"},
     )
     jwks: Path | None = Field(
         None,
         description="File of an issuer's keys (JWKS), to accept its tokens.",
-        json_schema_extra={"default": "unset: no tokens are accepted"},
+        json_schema_extra={"default": "no tokens are accepted"},
     )
     jwt_issuer: str | None = Field(
         None,
@@ -281,13 +281,13 @@ class Settings(BaseSettings):
     )
     metrics_key: Annotated[SecretStr | None, AfterValidator(check_token)] = Field(
         None,
-        description="The bearer token for /metrics.",
-        json_schema_extra={"default": "unset: /metrics is open"},
+        description="Bearer token for /metrics.",
+        json_schema_extra={"default": "/metrics is open"},
     )
     webhooks: Annotated[SecretStr | None, AfterValidator(check_addresses)] = Field(
         None,
         description="Addresses to notify of rollbacks and ramps, separated by commas.",
-        json_schema_extra={"default": "unset: no notifications"},
+        json_schema_extra={"default": "no notifications"},
     )
     webhook_secret_file: Path | None = Field(
         None,
@@ -297,7 +297,7 @@ class Settings(BaseSettings):
     tls_cert: Path | None = Field(
         None,
         description="PEM file of the server's certificate; HTTP and gRPC then use TLS.",
-        json_schema_extra={"default": "unset: plain HTTP and gRPC"},
+        json_schema_extra={"default": "plain HTTP and gRPC"},
     )
     tls_key: Path | None = Field(
         None,
@@ -307,11 +307,11 @@ class Settings(BaseSettings):
     tls_client_ca: Path | None = Field(
         None,
         description="PEM file of CA certificates to verify client certificates.",
-        json_schema_extra={"default": "unset: clients need no certificate"},
+        json_schema_extra={"default": "clients need no certificate"},
     )
     log_format: Literal["json", "console"] = Field(
         default_factory=default_log_format,
-        description="Log format: json (an object per line) or console (text).",
+        description="Log format: json has an object per line.",
         json_schema_extra={"default": "console on a terminal, json otherwise"},
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
@@ -319,9 +319,7 @@ class Settings(BaseSettings):
         description="Minimum log level; admin requests and the access log are always logged.",
     )
     access_log: bool = Field(False, description="Log each request.")
-    playground: bool = Field(
-        True, description="Serve the page /playground; `/` redirects browsers to it."
-    )
+    playground: bool = Field(True, description="Serve the page /playground.")
     drain_notice_seconds: float = Field(
         5,
         ge=0,

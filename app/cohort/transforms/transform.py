@@ -76,7 +76,9 @@ class Transform:
             }
             check_inputs(specs, arrays | {name: given[name] for name in given.keys() - arrays})
         except InvalidInput as error:
-            raise InferenceFailed(f"before of this model's transform: {error}") from error
+            raise InferenceFailed(
+                f"`before` of the model's transform returned invalid inputs: {error}"
+            ) from error
         return arrays
 
     def finishes_at_once(self, outputs: Outputs) -> bool:
@@ -92,13 +94,15 @@ class Transform:
         wanted = [spec.name for spec in self.outputs]
         if set(wanted) != set(given):
             raise InferenceFailed(
-                f"after of this model's transform gave {_names(given)}, and not {_names(wanted)}: "
+                f"`after` of the model's transform returned {_names(given)}, not {_names(wanted)}: "
                 "declare what it gives, as outputs of the class"
             )
         try:
             return [_fitted(spec, given[spec.name]) for spec in self.outputs]
         except InvalidInput as error:
-            raise InferenceFailed(f"after of this model's transform: {error}") from error
+            raise InferenceFailed(
+                f"`after` of the model's transform returned invalid outputs: {error}"
+            ) from error
 
     def example(self, inputs: Arrays | None) -> Arrays | None:
         """Return zeros for declared inputs; without a declaration, return the model's example."""

@@ -61,7 +61,7 @@ class Doors:
 
     @property
     def due(self) -> float:
-        """The latest time of its next action, on the monotonic clock."""
+        """When to accept or pass connections next, on the monotonic clock; inf: not needed."""
         passes_at = monotonic() + PASS_AGAIN_SECONDS if self._waiting else inf
         return min(self._accept_at, passes_at)
 

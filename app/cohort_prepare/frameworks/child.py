@@ -29,7 +29,7 @@ from cohort_prepare.frameworks.callables import MissingModule, load_object
 
 
 def inspect(reference: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the top-level modules of the model's classes, closest first, or a missing package."""
+    """Return the packages of the model's class and its base classes, or a missing package."""
     _import(ANY_FRAMEWORK)
     try:
         model = load_object(Reference(**reference))

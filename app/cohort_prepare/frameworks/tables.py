@@ -71,7 +71,7 @@ class Features:
             return block.astype(np.float64) if block.dtype.kind == "f" else block
         for one in self.columns:
             if one.name not in inputs:
-                raise Misused(f"column {one.name!r} is missing")
+                raise Misused(f"column {one.name!r} is missing from the inputs")
         arrays = {one.name: np.asarray(inputs[one.name]).reshape(-1) for one in self.columns}
         if self.frame:
             import pandas as pd

@@ -253,7 +253,9 @@ def _dynamic(
     """Return the variable dimensions of each input: rows, and those from the user."""
     unknown = [name for name in more if name not in example]
     if unknown:
-        raise Misused(f"--dynamic names {unknown[0]!r}; the inputs are {', '.join(example)}")
+        raise Misused(
+            f"--dynamic: input {unknown[0]!r} not found; the inputs are {', '.join(example)}"
+        )
     open_axes: dict[str, dict[int, str]] = {}
     for name, array in example.items():
         axes = {0: "rows"} if array.ndim else {}

@@ -210,7 +210,7 @@ def _to_bfloat16(model: onnx.ModelProto) -> Rewritten:
         weight.CopyFrom(numpy_helper.from_array(short, kept))
         casts.append(helper.make_node("Cast", [kept], [name], f"{kept}_cast", to=TensorProto.FLOAT))
     if not casts:
-        raise NothingToDo("it has no large float32 weights")
+        raise NothingToDo("the model has no large float32 weights")
     nodes = [*casts, *model.graph.node]
     del model.graph.node[:]
     model.graph.node.extend(nodes)

@@ -27,7 +27,10 @@ def describe(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def observe_opening(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the model's behavior here, as `Behavior`. Raises LoadFailed and OSError."""
+    """Open the model in this process, and return its `Behavior` as a dict.
+
+    Raises LoadFailed and OSError.
+    """
     from cohort_prepare.overview.behavior import observe
 
     return asdict(observe(*_check(job)))

@@ -73,7 +73,7 @@ def check_publishable(path: Path, cache: Path, limits: InspectionLimits) -> Chec
         session = opener.open()
         session.close()
     except LoadFailed as error:
-        raise Rejected(f"{path.name} cannot serve: {error}") from error
+        raise Rejected(f"{path.name} cannot be served: {error}") from error
     finally:
         inspector.rest()
         inspector.close()  # an interrupted inspection continues otherwise

@@ -37,7 +37,7 @@ def read_samples(path: Path, inputs: Sequence[TensorSpec]) -> Iterator[Arrays]:
         count += 1
         yield batch
     if not count:
-        raise Misused(f"{path} has no rows")
+        raise Misused(f"{path} has no rows: save at least one input in it")
 
 
 def _batches(path: Path, inputs: Sequence[TensorSpec]) -> Iterator[Arrays]:

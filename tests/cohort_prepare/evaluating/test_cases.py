@@ -41,7 +41,7 @@ def test_rows_that_a_fixed_number_leaves_over_are_not_run() -> None:
 
 @given(st.integers(1, 5), st.integers(0, 12))
 def test_rows_are_repeated_in_order(there: int, wanted: int) -> None:
-    """The available rows are repeated until there are as many as wanted."""
+    """If a file has fewer rows than needed, its rows are repeated in order."""
     repeated = Cases({"x": np.arange(there)}).repeated(wanted)["x"]
     assert repeated.tolist() == [row % there for row in range(wanted)]
 
@@ -57,7 +57,7 @@ def test_no_rows_are_not_repeated() -> None:
     [{}, {"x": np.float32(1)}, {"x": np.ones(3), "y": np.ones(2)}, {"x": np.ones(3), "y": 1.0}],
 )
 def test_inputs_without_common_rows_are_one_run(inputs: dict[str, Array]) -> None:
-    """They are never cut."""
+    """Inputs without a common number of rows are one run, and are never cut."""
     cases = Cases({name: np.asarray(value) for name, value in inputs.items()})
     assert (cases.by_row, cases.rows) == (False, 1)
     assert list(cases.batches(1)) == [(0, cases)]

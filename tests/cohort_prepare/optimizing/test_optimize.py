@@ -91,7 +91,7 @@ def test_files_for_phones(tmp_path: Path) -> None:
 def test_wrong_use_is_said(
     tmp_path: Path, content: bytes | None, options: list[str], said: str
 ) -> None:
-    """The exit status is 2, with one sentence, JSON with it, and no file."""
+    """Wrong arguments exit with 2, print one error as JSON, and write no file."""
     if content is not None:
         (tmp_path / "model.onnx").write_bytes(content)
     out = tmp_path / "out.onnx"

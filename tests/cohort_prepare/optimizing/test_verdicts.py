@@ -65,7 +65,7 @@ def test_digits_are_given_for_speed_only() -> None:
 
 
 def test_a_wrong_result_is_never_kept() -> None:
-    """It is not kept even if the step was asked for."""
+    """A step that changes an output is not kept, even if the user asked for it."""
     verdict = judge_step(
         SLIM, FOOTPRINT, Footprint(1, 1), MeasuredChange("output 'y' is off"), asked=True
     )

@@ -270,7 +270,7 @@ def test_a_length_that_is_wrong_is_told_of_the_body_that_came(length: str) -> No
 
 
 async def test_the_head_cache_is_bounded() -> None:
-    """The number of heads is bounded, and so is the size of each, with varying headers or not."""
+    """The cache of heads is bounded in number and in size, also with varying headers."""
     server = FakeServer()
     server.send(hot(b"1", f"accept: {'a' * MAX_HEAD_BYTES}"))
     await server.answer_all()

@@ -126,7 +126,7 @@ async def test_only_many_small_parts_wait() -> None:
 
 
 async def test_a_connection_that_is_lost_takes_no_turn() -> None:
-    """Its requests are not answered."""
+    """Requests of a lost connection get no turn and no response."""
     server = FakeServer()
     server.send(request("/hot", chunked(*[b"1"] * 20_000), "transfer-encoding: chunked"))
     server.lose()

@@ -126,7 +126,7 @@ def test_types_and_weights_are_told(tmp_path: Path) -> None:
 
 
 def test_what_another_domain_calls_a_constant_is_a_node(tmp_path: Path) -> None:
-    """It may be anything."""
+    """A `Constant` of a custom domain is drawn as a node; one of ONNX is a weight."""
     made = helper.make_node("Constant", [], ["c"], domain="d")
     number = helper.make_node("Constant", [], ["n"], value_float=0.5)
     drawn = main(saved(tmp_path / "m.onnx", made, number))

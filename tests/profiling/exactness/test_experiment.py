@@ -191,7 +191,7 @@ def test_few_requests_are_tried_where_answers_are_large() -> None:
 
 
 def test_the_time_is_bounded_but_for_a_few_sizes() -> None:
-    """Runs of two, three and the maximum rows are always tried."""
+    """After the time limit, only runs of two, three and the maximum rows are tried."""
     clock = iter(range(0, 10_000, 10))
 
     def run(feeds: Arrays) -> Outputs:

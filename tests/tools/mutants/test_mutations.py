@@ -118,7 +118,7 @@ def test_a_mutant_keeps_its_name_when_lines_move() -> None:
 
 
 def test_a_mutant_that_cannot_be_made_is_an_error() -> None:
-    """Its source has changed."""
+    """A mutant whose source has changed is an error."""
     (mutation, *_) = mutations("m.py", in_function("g()"))
     with pytest.raises(LookupError, match="delete g"):
         mutated(mutation, "def f(): h()")

@@ -75,7 +75,7 @@ def test_mutants_are_killed_by_the_tests_that_reach_them(project: Path, tmp_path
 
 
 def test_tests_that_fail_without_a_mutant_are_an_error(project: Path, tmp_path: Path) -> None:
-    """They would kill every mutant."""
+    """Tests that fail without a mutant are an error: they would kill every mutant."""
     (project / "tests/test_counting.py").write_text("def test_fails():\n    assert 1 == 2\n")
     with pytest.raises(RuntimeError, match="test_fails"):
         Tree(project, tmp_path / "copy", context(["coverage", "pytest"])).measure(["tests"])

@@ -173,5 +173,5 @@ def test_not_every_dot_ends_a_sentence(text: str) -> None:
 
 
 def test_other_files_have_no_text() -> None:
-    """Their kind is not known."""
+    """Files of an unknown kind have no passages."""
     assert find_passages("Dockerfile", "# A comment.\n") == []

@@ -123,7 +123,7 @@ def test_headings_may_be_clauses() -> None:
 
 
 def test_bounds_have_one_vocabulary() -> None:
-    """Constants that are set are named MAX_ and MIN_; those of other modules are only used."""
+    """Constants for bounds must be named MAX_ or MIN_; those of other modules are exempt."""
     source = "_MOST_ROWS = 3\nLEAST_TIME: float = 1.0\nMAX_SIZE = MOST_OTHERS\nmost_rows = 1\n"
     found = check("app/one.py", source)
     assert [(one.line, one.advice) for one in found] == [

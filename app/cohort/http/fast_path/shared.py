@@ -176,7 +176,7 @@ class Hot:
         self._heads_by_names: WeakValueDictionary[frozenset[str], HeadCache] = WeakValueDictionary()
         self.answered = 0
         self.matches = matches
-        self._root = root
+        self.root = root
         self._routes: dict[bytes, Route] = {}
         self._defaults: tuple[object, bytes] = (None, b"")
         self._success_heads: dict[tuple[int, bytes], bytes] = {}
@@ -204,8 +204,8 @@ class Hot:
 
     def _find(self, url: bytes) -> Route | None:
         path, _, text = url.decode("latin-1").partition("?")
-        if self._root:
-            path = within_root(path, self._root)
+        if self.root:
+            path = within_root(path, self.root)
         if text and len(url) > MAX_ROUTE_BYTES:
             return None
         text = text.partition("#")[0]

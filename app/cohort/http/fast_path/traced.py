@@ -44,8 +44,9 @@ class TracedProtocol(LoggedProtocol):
         if self.hot.access_log is not None:
             LoggedProtocol._log(self, cycle, status, size)
         if cycle.span is not None:
-            route = cycle.head.route
-            end_http(cycle.span, "POST", status, cycle.head.url, route.model, route.version)
+            head, root = cycle.head, self.hot.root
+            route = head.route
+            end_http(cycle.span, "POST", status, head.url, route.model, route.version, root)
 
 
 def _traceparent(cycle: HotCycle) -> str | None:

@@ -116,7 +116,10 @@ class HeadRules:
             raise Forbidden("the host in the request target is not in COHORT_HOSTS")
         for name, value in headers:
             if name == b"origin" and not self._may_call(value):
-                raise Forbidden(f"pages of {_shown(value)} may not call this server")
+                raise Forbidden(
+                    f"pages of {_shown(value)} may not call this server: the origin is not in "
+                    "COHORT_CORS_ORIGINS"
+                )
 
     def _may_call(self, origin: bytes) -> bool:
         if origin in self._origins or ANY.encode() in self._origins:

@@ -111,7 +111,8 @@ def body_call(body: bytes) -> TableCall:
         return TableCall(read, 0, by_row=False, names=names, parameters=parameters)
     if key == "instances":
         if not isinstance(value, LISTS) or value == []:
-            raise InvalidInput(f"'instances' must be a list of rows, got {shown(value)}")
+            found = "an empty list" if value == [] else shown(value)
+            raise InvalidInput(f"'instances' must be a list of rows, got {found}")
         names = _names(value[0])
         read = V1Request(value, rows=True).decode
         return TableCall(read, 0, names=names, parameters=parameters)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
@@ -64,6 +64,12 @@ def open_tracing(environment: Mapping[str, str], worker: int | None = None) -> T
             f"{EXPORTER} is {quoted(','.join(names))}, but OpenTelemetry is not installed: "
             "run pip install 'cohort[tracing]', or unset the variable"
         ) from error
+    except TracingUnavailable:
+        raise
+    except Exception as error:  # raised by OpenTelemetry's and others' exporters
+        raise TracingUnavailable(
+            f"OpenTelemetry refuses one of the OTEL_* variables: {error}"
+        ) from error
 
 
 def _open(names: list[str], environment: Mapping[str, str], worker: int | None) -> Tracer:
@@ -100,8 +106,8 @@ def _open(names: list[str], environment: Mapping[str, str], worker: int | None) 
 
 
 def _exporter(name: str, environment: Mapping[str, str]) -> SpanExporter:
-    wanted = _otlp(environment) if name == "otlp" else name
     found = {one.name: one for one in entry_points(group=GROUP)}
+    wanted = _otlp(environment, found) if name == "otlp" else name
     if wanted not in found:
         known = ", ".join(sorted({"none", *found} - {*PROTOCOLS.values()}))
         if wanted in PROTOCOLS.values():
@@ -114,8 +120,11 @@ def _exporter(name: str, environment: Mapping[str, str]) -> SpanExporter:
     return exporter
 
 
-def _otlp(environment: Mapping[str, str]) -> str:
-    """Return the name of the exporter for the protocol: the SDK's default is grpc."""
+def _otlp(environment: Mapping[str, str], found: Collection[str]) -> str:
+    """Return the name of the exporter for the protocol.
+
+    The SDK's default is grpc. Images have only the other one of `found`.
+    """
     protocol = _first(
         environment, "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"
     )
@@ -127,7 +136,8 @@ def _otlp(environment: Mapping[str, str]) -> str:
             over_http = urlsplit(endpoint).port == HTTP_PORT
         except ValueError:
             over_http = False
-        protocol = "http/protobuf" if over_http else "grpc"
+        grpc = PROTOCOLS["grpc"] in found and not over_http
+        protocol = "grpc" if grpc else "http/protobuf"
     if protocol not in PROTOCOLS:
         raise TracingUnavailable(
             f"OTEL_EXPORTER_OTLP_PROTOCOL must be {' or '.join(PROTOCOLS)}, got {quoted(protocol)}"

@@ -91,6 +91,12 @@ class RequestSpan:
         if code != "OK":
             self._span.set_attribute("error.type", code)
 
+    def refused(self, model: str | None, code: str) -> None:
+        """Set the requested model and the error of a request that no version takes."""
+        self.set({"error.type": code})
+        if model:
+            self.set({"cohort.model": model})
+
     # -- the stages of a request that was answered with others
 
     def ran_from(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -25,13 +26,23 @@ MAX_BAGGAGE, MAX_BAGGAGE_CHARACTERS = 16, 256
 MAX_FLUSH_SECONDS = 5.0
 """Maximum time that the end of the process waits for spans to be exported."""
 
+READERS_OF_HEADERS = (
+    "opentelemetry.baggage.propagation",
+    "opentelemetry.trace.propagation.tracecontext",
+    "opentelemetry.trace.span",
+)
+"""Loggers that warn of callers' invalid headers, with up to 180 lines for each request."""
+
 
 class _Pairs(Getter[Carrier]):
     """Reads headers for the propagators."""
 
     def get(self, carrier: Carrier, key: str) -> list[str] | None:
         name = key.lower().encode()
-        return [value.decode("latin-1") for one, value in carrier if one == name] or None
+        values = [value.decode("latin-1") for one, value in carrier if one == name]
+        if name == b"baggage":  # a list that may be sent in parts
+            values = [",".join(values)] if values else []
+        return values or None
 
     def keys(self, carrier: Carrier) -> list[str]:
         return [name.decode("latin-1") for name, _ in carrier]
@@ -55,6 +66,8 @@ class SdkTracer:
         self._tracer = requests.get_tracer("cohort")
         self._batches = BatchSpans(below.get_tracer("cohort"))
         self._quick = quick
+        for name in READERS_OF_HEADERS:
+            logging.getLogger(name).setLevel(logging.ERROR)
 
     def may_sample(self, traceparent: str | None) -> bool:
         """See `Tracer`."""

@@ -144,9 +144,9 @@ def _read_key(file: Path, pem: bytes) -> Ed25519PublicKey:
     try:
         key = load_pem_public_key(pem)
     except (ValueError, UnsupportedAlgorithm):
-        raise _invalid(file, "holds something that is not a public key") from None
+        raise _invalid(file, "is not a public key in PEM format") from None
     if not isinstance(key, Ed25519PublicKey):
-        raise _invalid(file, "holds a key of another kind; Ed25519 is needed")
+        raise _invalid(file, "is not an Ed25519 key")
     return key
 
 

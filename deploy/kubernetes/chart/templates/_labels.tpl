@@ -20,5 +20,6 @@ scaleDown:
 {{- define "setting" -}}
 {{- $name := index . 0 -}}
 {{- $value := index . 1 -}}
+{{- if and (kindIs "float64" $value) (eq $value (floor $value)) }}{{ $value = int64 $value }}{{ end -}}
 {name: {{ $name }}, value: {{ $value | toString | quote }}}
 {{- end -}}
