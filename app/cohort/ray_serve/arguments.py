@@ -59,5 +59,5 @@ class Arguments(Scale):
     @classmethod
     def _without_models(cls, settings: dict[str, Any]) -> dict[str, Any]:
         if "models" in settings:
-            raise ValueError("must not have models, which is an argument of its own")
+            raise ValueError("must not have models, a separate argument")
         return settings
