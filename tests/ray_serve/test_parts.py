@@ -68,3 +68,5 @@ def test_arguments_of_the_shipped_config_are_valid() -> None:
         Arguments.model_validate({"replica_count": 2})
     with pytest.raises(ValidationError, match="must not be larger"):
         Arguments.model_validate({"dedicated": {"iris": {"min_replicas": 9}}})
+    with pytest.raises(ValidationError, match="must not have models"):
+        Arguments.model_validate({"settings": {"models": "other"}})

@@ -19,6 +19,7 @@ import pyarrow.parquet
 import pytest
 from click.testing import Result
 
+from cohort.scoring.sources import CsvSource
 from tests import onnx_models
 from tests.cli.test_cli import run
 from tests.e2e.processes import ROOT
@@ -96,6 +97,43 @@ def test_a_row_that_fails_has_its_error_and_the_others_their_outputs(models: Pat
     np.testing.assert_allclose(good, wanted, rtol=1e-5)
 
 
+def test_bytes_that_are_not_utf8_are_kept(models: Path) -> None:
+    """In CSV as they are, and as U+FFFD in JSON. A large cell is kept too."""
+    large = b"z" * 300_000
+    rows = b"id,a,b,c,d\n\xe9,1,2,3,4\n" + large + b",1,2,3,4\nx,\xe9,2,3,4\n"
+    Path("rows.csv").write_bytes(rows)
+    options = ("--columns", "a,b,c,d")
+    assert score("rows.csv", "one", "scored.csv", *options).exit_code == 1
+    scored = Path("scored.csv").read_bytes().splitlines()
+    assert scored[1].startswith(b"\xe9,1,2,3,4,-0.")
+    assert scored[2].startswith(large + b",1,2,3,4,-0.")
+    assert scored[3].startswith(b"x,\xe9,2,3,4,,")
+    assert score("rows.csv", "one", "scored.jsonl", *options).exit_code == 1
+    found = [json.loads(line) for line in Path("scored.jsonl").read_text().splitlines()]
+    assert [found[0]["id"], found[2]["a"]] == ["\ufffd", "\ufffd"]
+
+
+def test_rows_may_have_outputs_of_different_lengths(models: Path) -> None:
+    """They are rows of one request that runs in pieces."""
+    onnx_models.save(onnx_models.identity("FP32", ("N", "K")), models / "same/1/model.onnx")
+    wanted = [[1.5], [1.0, 2.0], [3.0, 4.0], [0.25]]
+    Path("rows.jsonl").write_text("".join(json.dumps({"x": row}) + "\n" for row in wanted))
+    for kind in ("jsonl", "parquet"):
+        assert score("rows.jsonl", "same", f"o.{kind}", "--columns", "x").exit_code == 0
+    found = map(json.loads, Path("o.jsonl").read_text().splitlines())
+    assert [line["y"] for line in found] == wanted
+    assert pyarrow.parquet.read_table("o.parquet")["y"].to_pylist() == wanted
+
+
+def test_a_file_without_rows_has_all_columns_of_the_result(models: Path) -> None:
+    """Also as Parquet, with the outputs' types."""
+    write_csv("rows.csv", [])
+    assert score("rows.csv", "mlp", "scored.parquet").exit_code == 0
+    schema = pyarrow.parquet.read_schema("scored.parquet")
+    assert schema.names == [*"abcd", "y", "error"]
+    assert schema.field("y").type == pyarrow.list_(pyarrow.float32())
+
+
 def test_parquet_and_json_lines_keep_their_types(models: Path) -> None:
     """The schema and the values of the input are in the output; outputs have their own types."""
     columns: dict[str, Any] = {name: ROWS[:, at] for at, name in enumerate("abcd")}
@@ -168,6 +206,9 @@ def test_rows_that_influence_each_other_run_alone() -> None:
         (("same.csv", "one", "o.csv"), "the file has a column 'y' already"),
         (("numbers.csv", "mlp", "o.csv"), "the first line has numbers"),
         (("rows.csv", "sum", "o.csv", "--columns", "a,b,c"), "not a value for each row"),
+        (("rows.csv", "mlp", "./rows.csv"), "--out is the file to score"),
+        (("rows.csv", "mlp", "models.csv"), "models.csv is a folder"),
+        (("late.jsonl", "one", "o.jsonl"), "the file has a column 'error' already"),
     ],
 )
 def test_what_cannot_be_scored_is_said_before_anything_is_written(
@@ -178,10 +219,15 @@ def test_what_cannot_be_scored_is_said_before_anything_is_written(
     write_csv("wide.csv", [[0, *row] for row in ROWS.tolist()], "iabcd")
     write_csv("same.csv", ROWS.tolist(), "abcy")
     write_csv("numbers.csv", ROWS.tolist(), ["1", "2", "3", "4"])
+    Path("models.csv").mkdir()
+    line = dict.fromkeys("abcd", 1)
+    lines = [*[line] * 1200, {**line, "error": "of the file"}]
+    Path("late.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    before = Path("rows.csv").read_bytes()
     result = score(*arguments)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert said in result.stderr
-    assert not Path(arguments[2]).exists()
+    assert not Path(arguments[2]).is_file() or Path("rows.csv").read_bytes() == before
 
 
 def test_a_run_that_was_killed_goes_on_and_writes_the_same_file() -> None:
@@ -208,6 +254,23 @@ def test_a_run_that_was_killed_goes_on_and_writes_the_same_file() -> None:
     assert not kept.exists()
     assert score("rows.csv", "mlp", "at_once.csv").exit_code == 0
     assert Path("scored.csv").read_bytes() == Path("at_once.csv").read_bytes()
+
+
+def test_a_file_that_changes_while_it_is_read_has_no_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its rows would be of two files."""
+    write_csv("rows.csv", ROWS.tolist())
+    read = CsvSource.read
+
+    def read_and_change(*arguments: Any) -> Any:
+        yield from read(*arguments)
+        write_csv("rows.csv", ROWS[:7].tolist())
+
+    monkeypatch.setattr(CsvSource, "read", read_and_change)
+    result = score("rows.csv", "one", "scored.csv")
+    assert (result.exit_code, Path("scored.csv").exists()) == (2, False)
+    assert "rows.csv changed while it was read" in result.stderr
 
 
 def test_results_of_another_file_are_thrown_away() -> None:

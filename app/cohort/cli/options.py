@@ -169,10 +169,10 @@ def given_settings(context: click.Context) -> dict[str, Any]:
     }
 
 
-def fail(sentence: str) -> NoReturn:
+def fail(sentence: str, code: int = PROBLEMS) -> NoReturn:
     """Exit with an error message."""
     click.echo(f"Error: {sentence}", err=True)
-    raise SystemExit(PROBLEMS)
+    raise SystemExit(code)
 
 
 def fetch_models(settings: Settings) -> list[Problem]:

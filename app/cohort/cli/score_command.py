@@ -64,15 +64,17 @@ def score(
 
     FILE is .csv, .parquet (pip install 'cohort[score]'), .jsonl or a folder of pictures, here or
     at s3://, gs:// or az://. A row that fails has its reason in the column 'error'; the exit code
-    is then 1. If the command is stopped, the same command continues where it stopped.
+    is then 1. It is 2 if there is no result. If the command is stopped, the same command continues
+    where it stopped.
     """
     settings = options.settings_from(context)
     from cohort.errors import CohortError
-    from cohort.scoring import Task, at_hand, check_kind
 
     logging.getLogger("cohort").setLevel(logging.ERROR)  # the command prints what matters
     started = monotonic()
     try:
+        from cohort.scoring import Task, at_hand, check_kind
+
         kind = check_kind(out)
         with _bar() as show, at_hand(file, out, settings.cache) as local:
             largest = settings.max_body_mb << 20
@@ -83,10 +85,10 @@ def score(
         click.echo("Stopped; the same command continues from here.", err=True)
         context.exit(STOPPED)
     except CohortError as error:
-        options.fail(str(error))
+        options.fail(str(error), options.MISUSED)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        options.fail(f"{where}{error.strerror or error}")
+        options.fail(f"{where}{error.strerror or error}", options.MISUSED)
     click.echo(_summary(done, out, monotonic() - started))
     context.exit(options.PROBLEMS if done.failed else options.OK)
 

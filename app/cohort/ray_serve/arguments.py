@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 
 class Scale(BaseModel):
@@ -54,3 +54,10 @@ class Arguments(Scale):
     dedicated: dict[str, Scale] = Field(default_factory=dict)
     settings: dict[str, Any] = Field(default_factory=dict)
     retries: int = Field(5, ge=0)
+
+    @field_validator("settings")
+    @classmethod
+    def _without_models(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        if "models" in settings:
+            raise ValueError("must not have models, a separate argument")
+        return settings

@@ -97,15 +97,25 @@ class Plan:
             )
         )
         self.format: Format = format_of(task.kind, self.source, signature.outputs)
-        found = task.file.stat()
-        pictures = self.source.identity if isinstance(self.source, PictureSource) else ""
+        self._file = self._identity_of_file()
         self.identity = identity_of(
             {
                 "task": self.task,
-                "file": (found.st_size, found.st_mtime_ns, pictures),
+                "file": self._file,
                 "signature": replace(signature, rows=0),
             }
         )
+
+    def _identity_of_file(self) -> object:
+        if isinstance(self.source, PictureSource):
+            return self.source.identity
+        found = self.task.file.stat()
+        return found.st_size, found.st_mtime_ns
+
+    def check_unchanged(self) -> None:
+        """Raise FileUnreadable if the file is not the one that was opened."""
+        if self._identity_of_file() != self._file:
+            raise FileUnreadable(f"{self.task.file.name} changed while it was read; start again")
 
     async def write(
         self,
@@ -197,8 +207,9 @@ async def score_here(
 
 @contextmanager
 def finished(parts: Parts, plan: Plan, out: Path) -> Iterator[None]:
-    """Join the parts after the block, and remove them."""
+    """Join the parts after the block, and remove them. Raises FileUnreadable."""
     yield
+    plan.check_unchanged()
     parts.join(out, plan.format.join)
     parts.remove()
 

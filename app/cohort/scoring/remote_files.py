@@ -46,6 +46,10 @@ def at_hand(
         raise FileUnreadable(f"{file} is not there")
     if not is_remote(out):
         target = Path(out)
+        if target.is_dir():
+            raise FileUnreadable(f"--out {out} is a folder")
+        if target.exists() and target.samefile(local):
+            raise FileUnreadable("--out is the file to score; name another one")
         folder = target.with_name(f"{target.name}.partial")
         yield Local(local.absolute(), folder.absolute(), target.absolute())
     else:

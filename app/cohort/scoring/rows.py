@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -24,6 +24,10 @@ from cohort.tensors import Array, Arrays, TensorSpec
 
 if TYPE_CHECKING:
     import pyarrow
+
+
+SURROGATES = "surrogateescape"
+"""How bytes of CSV that are not UTF-8 are read, so that the result has the same bytes."""
 
 
 class Rows(Protocol):
@@ -70,7 +74,11 @@ class CsvRows:
         if isinstance(self.places[0], range) and self.places[0] != whole:
             stop = self.places[0].stop  # a model that reads the first columns only
             cells = [row[:stop] for row in cells]
-        return read_cells(cells, specs, self.places)
+        made = read_cells(cells, specs, self.places)
+        for spec in specs:
+            if spec.datatype == "BYTES" and not is_utf8(map(str, made[spec.name].ravel())):
+                raise InvalidInput(f"input {quoted(spec.name)} is not UTF-8")
+        return made
 
     def full(self) -> list[list[str]]:
         """Return the cells of each row, with as many cells as there are columns."""
@@ -81,8 +89,25 @@ class CsvRows:
         ]
 
     def values(self) -> Mapping[str, Sequence[Any]]:
-        """Return the text of each column."""
-        return dict(zip(self.names, zip(*self.full(), strict=True), strict=True))
+        """Return the text of each column; bytes that are not UTF-8 become U+FFFD."""
+        columns = map(utf8_of, zip(*self.full(), strict=True))
+        return dict(zip(self.names, columns, strict=True))
+
+
+def is_utf8(texts: Iterable[str]) -> bool:
+    """Return False if a text has a lone surrogate."""
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def utf8_of(texts: Sequence[str]) -> Sequence[str]:
+    """Return the texts with U+FFFD in place of lone surrogates."""
+    if is_utf8(texts):
+        return texts
+    return [text.encode("utf-8", SURROGATES).decode(errors="replace") for text in texts]
 
 
 @dataclass(frozen=True, slots=True)

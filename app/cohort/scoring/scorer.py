@@ -249,4 +249,13 @@ def _row_bytes(spec: TensorSpec) -> int:
 
 
 def _joined(parts: Sequence[Array]) -> Array:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    """Join the rows of several runs; rows of different lengths become an array of arrays."""
+    if len(parts) == 1:
+        return parts[0]
+    if len({part.shape[1:] for part in parts}) == 1:
+        return np.concatenate(parts)
+    rows = [row for part in parts for row in part]
+    made = np.empty(len(rows), object)
+    for at, row in enumerate(rows):
+        made[at] = row
+    return made

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import csv
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol, TextIO
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from cohort.codec.csv_table import MAX_LINE_CHARACTERS
 from cohort.codec.tables import Place
 from cohort.errors import CohortError
 from cohort.scoring.rows import (
+    SURROGATES,
     ArrowRows,
     CsvRows,
     JsonRows,
     PictureRows,
     Rows,
     content_of,
+    is_utf8,
     read_line,
 )
 
@@ -34,6 +37,15 @@ MAX_SLICES = 4000
 """Limit of slices of a file, each of which has a file of results until the end."""
 
 BLOCK_BYTES = 1 << 20
+
+MAX_TEXT_BYTES = 1 << 20
+"""Bytes of lines after which a request gets no further rows, which limits memory."""
+
+MAX_CELL_CHARACTERS = 1 << 27
+"""Limit of a cell of CSV; Python's own is 131,072."""
+
+CELL_IN_QUOTES = re.compile(rb'(?<![^,\r\n])"(?:[^"]++|"")*+("|\Z)')
+"""A cell that begins with a quote. A quote within another cell is a character of it."""
 
 LINES_LOOKED_AT = 1000
 """Lines of JSON whose keys become the columns of a file of another kind."""
@@ -85,18 +97,18 @@ class CsvSource:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.total = path.stat().st_size
+        csv.field_size_limit(MAX_CELL_CHARACTERS)
         with path.open("rb") as file:
-            self._begin = _bom(file)
-            header = file.readline(MAX_LINE_CHARACTERS)
-            while header.count(b'"') % 2 and (more := file.readline(MAX_LINE_CHARACTERS)):
-                header += more
-            self._begin_of_rows = file.tell()
-        try:
-            found = next(csv.reader([header[self._begin :].decode()]), [])
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise FileUnreadable(
-                f"{path.name}: the first line is not CSV in UTF-8: {error}"
-            ) from None
+            begin = _skip_bom(file)
+            lines = Lines(file, self.total - begin)
+            try:
+                found = next(csv.reader(lines), [])
+                "".join(found).encode()
+            except (csv.Error, UnicodeEncodeError) as error:
+                raise FileUnreadable(
+                    f"{path.name}: the first line is not CSV in UTF-8: {error}"
+                ) from None
+        self._begin_of_rows = begin + lines.taken
         self.names: Sequence[str] = found
         if not found or not any(found):
             raise FileUnreadable(f"{path.name} is empty: the first line must name the columns")
@@ -114,17 +126,20 @@ class CsvSource:
             yield from _text_slices(file, size, quotes=True)
 
     def read(self, part: Slice, places: Sequence[Place], at_once: int) -> Iterator[CsvRows]:
-        """Yield the rows of a slice; an empty line is not a row."""
+        """Yield the rows of a slice; an empty line is not a row.
+
+        Bytes that are not UTF-8 become lone surrogates.
+        """
         done = 0
         with self.path.open("rb") as file:
             file.seek(part.start)
-            text = TextIOWrapper(file, "utf-8", newline="")
-            rows = filter(None, csv.reader(_lines_until(text, part.stop - part.start)))
+            lines = Lines(file, part.stop - part.start)
+            rows = filter(None, csv.reader(lines))
             try:
-                while some := [*islice(rows, at_once)]:
+                while some := _few(rows, lines, at_once):
                     yield CsvRows(self.names, some, places)
                     done += len(some)
-            except (csv.Error, UnicodeDecodeError) as error:
+            except csv.Error as error:
                 raise FileUnreadable(
                     f"{self.path.name} cannot be read {done} rows after byte {part.start}: {error}"
                 ) from None
@@ -140,6 +155,7 @@ class JsonSource:
         self.total = path.stat().st_size
         names: dict[str, None] = {}
         with path.open("rb") as file:
+            _skip_bom(file)
             for line in islice(file, LINES_LOOKED_AT):
                 if isinstance(found := read_line(line), dict):
                     names.update(dict.fromkeys(found))
@@ -151,7 +167,7 @@ class JsonSource:
         """Yield slices that end with a line."""
         size = max(MIN_SLICE_BYTES, self.total // MAX_SLICES)
         with self.path.open("rb") as file:
-            file.seek(_bom(file))
+            _skip_bom(file)
             yield from _text_slices(file, size, quotes=False)
 
     def read(self, part: Slice, places: Sequence[Place], at_once: int) -> Iterator[JsonRows]:
@@ -161,7 +177,8 @@ class JsonSource:
             file.seek(part.start)
             while left > 0:
                 some: list[bytes] = []
-                while len(some) < at_once and left > 0:
+                stop = left - MAX_TEXT_BYTES
+                while len(some) < at_once and left > max(stop, 0):
                     line = file.readline()
                     left -= len(line)
                     if line := line.strip():
@@ -237,6 +254,9 @@ class PictureSource:
         self._read, self._size = content_of(folder)
         found = (one for one in folder.rglob("*") if one.suffix.lower() in PICTURES)
         self._files = sorted(one.relative_to(folder).as_posix() for one in found if one.is_file())
+        self._folder = folder
+        if (odd := next((one for one in self._files if not is_utf8(one)), None)) is not None:
+            raise FileUnreadable(f"the file name {odd!r} is not UTF-8; rename it")
         if not self._files:
             raise FileUnreadable(f"{folder} has no pictures ({', '.join(sorted(PICTURES))})")
         self.names: Sequence[str] = ["file"]
@@ -244,8 +264,9 @@ class PictureSource:
 
     @property
     def identity(self) -> str:
-        """A text that changes if a file comes, goes or changes its size."""
-        return repr([(one, self._size(one)) for one in self._files])
+        """A text that changes if a file comes, goes or changes."""
+        found = [(one, (self._folder / one).stat()) for one in self._files]
+        return repr([(name, one.st_size, one.st_mtime_ns) for name, one in found])
 
     def slices(self) -> Iterator[Slice]:
         """Yield slices of some files."""
@@ -260,11 +281,37 @@ class PictureSource:
             yield PictureRows(names, self._read, self._size, self._max_bytes)
 
 
-def _bom(file: BinaryIO) -> int:
-    """Return the length of the mark that some programs write before UTF-8."""
+class Lines(Iterator[str]):
+    """The lines of the next `size` bytes of a file. `taken` counts the bytes of those read."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._text = TextIOWrapper(file, "utf-8", SURROGATES, newline="")
+        self._size = size
+        self.taken = 0
+
+    def __next__(self) -> str:
+        line = self._text.readline() if self.taken < self._size else ""
+        if not line:
+            raise StopIteration
+        self.taken += len(line) if line.isascii() else len(line.encode("utf-8", SURROGATES))
+        return line
+
+
+def _few(rows: Iterator[list[str]], lines: Lines, most: int) -> list[list[str]]:
+    """Take up to `most` rows, and no further ones after MAX_TEXT_BYTES of their lines."""
+    some: list[list[str]] = []
+    stop = lines.taken + MAX_TEXT_BYTES
+    for row in rows:
+        some.append(row)
+        if len(some) >= most or lines.taken >= stop:
+            break
+    return some
+
+
+def _skip_bom(file: BinaryIO) -> int:
+    """Move after the mark that some programs write before UTF-8, and return its length."""
     mark = 3 if file.read(3) == b"\xef\xbb\xbf" else 0
-    file.seek(0)
-    return mark
+    return file.seek(mark)
 
 
 def _is_number(cell: str) -> bool:
@@ -276,7 +323,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _check_unique(path: Path, names: Sequence[str]) -> None:
-    twice = next((name for name in names if list(names).count(name) > 1), None)
+    twice = next((name for name, times in Counter(names).items() if times > 1), None)
     if twice is not None:
         raise FileUnreadable(f"{path.name} has the column {twice!r} twice; rename one")
 
@@ -285,26 +332,32 @@ def _text_slices(file: BinaryIO, size: int, *, quotes: bool) -> Iterator[Slice]:
     """Yield slices of about `size` bytes that end with a line, and outside of quotes."""
     number, start = 0, file.tell()
     while True:
-        odd, left = False, size
-        while left > 0 and (block := file.read(min(left, BLOCK_BYTES))):
-            left -= len(block)
-            odd ^= quotes and bool(block.count(b'"') % 2)
-            last = block
-        if left == size:
-            return
-        while odd or not last.endswith(b"\n"):
-            if not (last := file.readline(BLOCK_BYTES)):
+        inside, stop = False, start + size
+        while inside or file.tell() < stop:
+            block = file.read(BLOCK_BYTES)
+            if not block:
                 break
-            odd ^= quotes and bool(last.count(b'"') % 2)
+            if not block.endswith(b"\n"):
+                block += file.readline()
+            inside = quotes and _ends_in_cell(block, inside)
+        if file.tell() == start:
+            return
         yield Slice(number, start, file.tell())
         number, start = number + 1, file.tell()
 
 
-def _lines_until(text: TextIO, left: int) -> Iterator[str]:
-    """Yield the lines of the next `left` bytes of UTF-8."""
-    while left > 0 and (line := text.readline(MAX_LINE_CHARACTERS)):
-        left -= len(line) if line.isascii() else len(line.encode())
-        yield line
+def _ends_in_cell(block: bytes, inside: bool) -> bool:
+    """Return True if a cell in quotes continues after these lines.
+
+    inside: True if a cell was open before them.
+    """
+    if inside:
+        block = b'"' + block
+    last = None
+    if b'"' in block:
+        for last in CELL_IN_QUOTES.finditer(block):  # noqa: B007 - the last one decides
+            pass
+    return last is not None and not last[1]
 
 
 def _before(

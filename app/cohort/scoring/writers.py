@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 
 from cohort.errors import quoted
-from cohort.scoring.rows import ArrowRows, CsvRows, JsonRows, Rows
+from cohort.scoring.rows import SURROGATES, ArrowRows, CsvRows, JsonRows, Rows
 from cohort.scoring.scorer import Scored, is_single
 from cohort.scoring.sources import FileUnreadable, ParquetSource, Source
 from cohort.tensors import BY_NAME, Array, TensorSpec
@@ -57,7 +57,7 @@ class CsvFormat:
     @contextmanager
     def part(self, path: Path) -> Iterator[Write]:
         """Open a part to write."""
-        with path.open("w", encoding="utf-8", newline="") as file:
+        with path.open("w", encoding="utf-8", errors=SURROGATES, newline="") as file:
             rows_of = csv.writer(file, lineterminator="\n").writerows
 
             def write(rows: Rows, scored: Scored) -> None:
@@ -94,6 +94,8 @@ class JsonFormat:
                 added = zip(*columns, scored.errors, strict=True)
                 names = [*self._outputs, ERROR]
                 for one, new in zip(_objects(rows), added, strict=True):
+                    if isinstance(rows, JsonRows):
+                        check_added(names, one)
                     line = {**one, **dict(zip(names, new, strict=True))}
                     file.write(orjson.dumps(line, default=str, option=JSON) + b"\n")
 
@@ -182,25 +184,31 @@ class ParquetFormat:
             return schema.append(pyarrow.field(ERROR, pyarrow.string()))
         schemas = [parquet.read_schema(part) for part in parts]
         if not schemas:
-            return pyarrow.schema([(name, pyarrow.string()) for name in self._source.names])
+            added = [(one.name, _arrow_type(one)) for one in self._outputs]
+            texts = [(name, pyarrow.string()) for name in (*self._source.names, ERROR)]
+            return pyarrow.schema([*texts[:-1], *added, texts[-1]])
         with _of_one_kind():
             return pyarrow.unify_schemas(schemas, promote_options="permissive")
 
 
 def format_of(kind: str, source: Source, outputs: Sequence[TensorSpec]) -> Format:
     """Return the format of a suffix. Raises FileUnreadable if a name is there twice."""
-    added = [*(one.name for one in outputs), ERROR]
-    for name in added:
-        if name in source.names:
-            raise FileUnreadable(
-                f"the file has a column {quoted(name)} already, which scoring adds: rename it"
-                + ("" if name == ERROR else ", or choose other outputs with --outputs")
-            )
+    check_added([*(one.name for one in outputs), ERROR], source.names)
     if kind == ".csv":
         return CsvFormat(source.names, outputs)
     if kind == ".jsonl":
         return JsonFormat(source.names, outputs)
     return ParquetFormat(source, outputs)
+
+
+def check_added(added: Sequence[str], names: Collection[str]) -> None:
+    """Raise FileUnreadable if a name that scoring adds is one of the file's."""
+    for name in added:
+        if name in names:
+            raise FileUnreadable(
+                f"the file has a column {quoted(name)} already, which scoring adds: rename it"
+                + ("" if name == ERROR else ", or choose other outputs with --outputs")
+            )
 
 
 def _objects(rows: Rows) -> Iterator[Mapping[str, Any]]:
