@@ -46,7 +46,7 @@ REFUSED: Mapping[str, tuple[str, bytes | Body, int, str]] = {
     "not JSON": ("pair/infer", b"nope", 400, "JSON"),
     "no inputs": ("pair/infer", {}, 400, "inputs is missing"),
     "text for numbers": ("pair/infer", {"inputs": [tensor("a", ["5", 7], (1, 2)), B]}, 400, "'5'"),
-    "too few elements": ("pair/infer", {"inputs": [tensor("a", [5], (1, 2)), B]}, 400, "takes 2"),
+    "too few elements": ("pair/infer", {"inputs": [tensor("a", [5], (1, 2)), B]}, 400, "needs 2"),
     "an output twice": (
         "pair/infer",
         {"inputs": [A, B], "outputs": [{"name": "sum"}, {"name": "sum"}]},

@@ -142,7 +142,7 @@ def test_the_id_may_stand_in_a_header(server: Cohort) -> None:
                 "/v2/models/m/infer", {**body, "parameters": {"sequence_id": "s-1"}}, header
             )
             assert wrong.status_code == 400
-            assert f"sequence_id is 's-1', and the header x-sequence-id '{header}'" in wrong.text
+            assert f"the header x-sequence-id is '{header}'" in wrong.text
         body["parameters"] = {"sequence_id": 31, "sequence_start": True}
         assert value_of(ask("/v2/models/m/infer", body, "31")) == 8
         assert ask("/models/m/predict", rows, "x" * 300).status_code == 400
@@ -169,7 +169,7 @@ async def test_the_id_may_stand_in_the_metadata(server: Cohort) -> None:
         assert [arrays_of(one)["y"][0, 0] for one in (first, second)] == [8, 12]
         answers = [one async for one in client.stream(sent(), metadata=metadata)]
         assert arrays_of(answers[0].infer_response)["y"][0, 0] == 14
-        assert "the header x-sequence-id 'meta'" in answers[1].error_message
+        assert "the header x-sequence-id is 'meta'" in answers[1].error_message
 
 
 def test_sequences_are_counted(server: Cohort) -> None:

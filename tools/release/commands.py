@@ -13,7 +13,9 @@ from tools.release.facts import Facts, text_mark
 
 def command_items() -> dict[str, Facts]:
     """Return each command, option and argument: `cohort serve`, `cohort serve --port`."""
-    return dict(_command(cli, "cohort", click.Context(cli, info_name="cohort")))
+    return dict(
+        _command(cli, "cohort", click.Context(cli, info_name="cohort", **cli.context_settings))
+    )
 
 
 def _command(

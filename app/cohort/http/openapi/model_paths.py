@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
@@ -168,9 +168,8 @@ def error_responses(statuses: Sequence[int]) -> dict[str, Schema]:
     return {str(status): {"$ref": f"#/components/responses/{status}"} for status in statuses}
 
 
-def error_components() -> dict[str, Schema]:
-    """Return the response of every error that an operation may return, by status."""
-    statuses = set(map(int, HTTP_STATUS.values())) - {int(HTTPStatus.METHOD_NOT_ALLOWED)}
+def error_components(statuses: Collection[int]) -> dict[str, Schema]:
+    """Return the responses of errors with these statuses, by status."""
     return {str(status): _error_response(status) for status in sorted(statuses)}
 
 

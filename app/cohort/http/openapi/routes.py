@@ -15,7 +15,12 @@ from fastapi.routing import iter_route_contexts
 from cohort.http.errors import HTTP_STATUS
 from cohort.http.guards.callers import OPEN_PATHS
 from cohort.http.openapi.examples import are_shortened, predict_examples, v1_examples, v2_examples
-from cohort.http.openapi.model_paths import error_components, error_responses, takes_binary
+from cohort.http.openapi.model_paths import (
+    INFERENCE_ERRORS,
+    error_components,
+    error_responses,
+    takes_binary,
+)
 from cohort.http.openapi.schemas import Schema
 from cohort.operating import ServedModel
 
@@ -87,7 +92,6 @@ def describe_routes(
     for unused in ("HTTPValidationError", "ValidationError", "ErrorBody"):  # 422 is 400 here
         schemas.pop(unused, None)
     schemas |= {"Error": ERROR, **COMMON}
-    whole["components"]["responses"] = error_components()
     whole["components"]["securitySchemes"] = {
         "admin": {"type": "http", "scheme": "bearer", "description": "COHORT_ADMIN_TOKEN"}
     }
@@ -100,15 +104,17 @@ def describe_routes(
         (one for one in served if one.default and not are_shortened(one) and predict_examples(one)),
         None,
     )
+    statuses = set(INFERENCE_ERRORS)
     for path, operations in whole["paths"].items():
         operations.pop("head", None)  # every GET has HEAD
         for method, operation in operations.items():
             _name_parameters(path, operation, example)
             _show_example(path, operation, example)
-            _tell_errors(path, operation, needs_key=needs_key)
+            statuses |= _tell_errors(path, operation, needs_key=needs_key)
             # FastAPI's ids repeat if one function serves several paths or methods.
             operation["operationId"] = "_".join(re.findall(r"\w+", f"{method} {path}"))
         yield
+    whole["components"]["responses"] = error_components(statuses)
     return whole
 
 
@@ -165,8 +171,8 @@ def _show_example(path: str, operation: Schema, example: ServedModel | None) -> 
     content["example"] = {"model": example.model, **body} if path == "/predict" else body
 
 
-def _tell_errors(path: str, operation: Schema, *, needs_key: bool) -> None:
-    """Replace FastAPI's 422, which is 400 here, and add the errors of the path."""
+def _tell_errors(path: str, operation: Schema, *, needs_key: bool) -> set[int]:
+    """Replace FastAPI's 422, which is 400 here, and add the path's errors; return all."""
     responses = operation.setdefault("responses", {})
     statuses = {int(status) for status in responses if status.isdigit() and int(status) >= 400}
     responses.pop("422", None)
@@ -185,3 +191,4 @@ def _tell_errors(path: str, operation: Schema, *, needs_key: bool) -> None:
     if "requestBody" in operation:
         statuses |= {400, 413, 415}
     responses |= error_responses(sorted(statuses))
+    return statuses
