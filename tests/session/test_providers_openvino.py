@@ -116,7 +116,7 @@ def test_shared_model_is_counted_by_provider(tmp_path: Path) -> None:
 
 def test_require_all_refuses_a_shared_model(tmp_path: Path) -> None:
     """Under require_all the error contains how many nodes the provider takes."""
-    with pytest.raises(LoadFailed, match=r"require_all asks for openvino: it takes \d of \d nodes"):
+    with pytest.raises(LoadFailed, match=r"require_all asks for openvino: it runs \d of \d nodes"):
         opened(tmp_path, half_taken(), policy="require_all")
 
 
