@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from math import floor, inf
 
 from cohort.planning.queueing import Queue
@@ -84,6 +85,7 @@ def plan_replicas(runs: ReplicaRuns, wanted: Wanted) -> Plan:
     def queue(replicas: int) -> Queue:
         return Queue(wanted.rate, replicas * runs.at_once, alone, wanted.variation)
 
+    @cache
     def simulated(replicas: int) -> float | None:
         return _simulate(wanted, replicas * runs.at_once, {1: alone})
 
@@ -134,6 +136,7 @@ def _add_shared_runs(plan: Plan, runs: ReplicaRuns, wanted: Wanted) -> Plan:
     if max(sizes) == 1 or plan.simulated is None:
         return plan
 
+    @cache
     def time(replicas: int) -> float:
         return _simulate(wanted, replicas * runs.at_once, sizes) or inf
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from ray import serve
@@ -13,6 +12,7 @@ from cohort.ray_serve.ingress import Ingress
 from cohort.ray_serve.replica import Replica, replica_class
 from cohort.ray_serve.scaling import QueueTimePolicy
 from cohort.settings import read_settings
+from cohort.system.remote_address import anywhere
 
 MODELS = "Models"
 """The deployment of all models; that of a dedicated one is `Model-NAME`."""
@@ -64,10 +64,7 @@ def build(args: Arguments | dict[str, Any]) -> Any:
 
 def settings_of(given: Arguments) -> dict[str, Any]:
     """Return the settings of replicas: Ray has the ports, and folders become absolute paths."""
-    models = given.models
-    if "://" not in models:
-        models = str(Path(models).absolute())
-    return {**given.settings, "models": models, "grpc_port": GRPC_PORT}
+    return {**given.settings, "models": anywhere(given.models), "grpc_port": GRPC_PORT}
 
 
 def deployment(name: str, kind: type, scale: Scale, *, ingress: bool = False) -> Any:

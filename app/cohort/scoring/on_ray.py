@@ -20,6 +20,7 @@ from cohort.scoring.job import Counter, Plan, Progress, Task, finished
 from cohort.scoring.parts import Parts
 from cohort.scoring.scorer import open_scorer
 from cohort.scoring.sources import FileUnreadable, Slice
+from cohort.system.remote_address import anywhere
 
 A = TypeVar("A")
 
@@ -48,7 +49,8 @@ def score_on_ray(
         import ray  # noqa: PLC0415 - an extra
     except ImportError:
         raise FileUnreadable("--ray needs Ray: pip install 'cohort[ray]'") from None
-    settings = {**settings, "models": _absolute(settings.get("models"))}
+    models = str(settings.get("models") or os.environ.get("COHORT_MODELS", "models"))
+    settings = {**settings, "models": anywhere(models)}
     with Opened(task, settings) as opened:
         plan = opened.plan
     parts = Parts(folder, plan.identity)
@@ -67,11 +69,6 @@ def score_on_ray(
                     counter.during(waiting[number], count)(rows, failed)
                 counter.end(waiting[number])
     return counter.progress
-
-
-def _absolute(models: object) -> str:
-    given = str(models or os.environ.get("COHORT_MODELS", "models"))
-    return given if "://" in given else str(Path(given).absolute())
 
 
 def _results(

@@ -15,6 +15,11 @@ def is_remote(address: str) -> bool:
     return bool(separator) and scheme.isalnum()
 
 
+def anywhere(address: str) -> str:
+    """Return an address that has the same meaning in any working folder: folders are absolute."""
+    return address if is_remote(address) else str(Path(address).absolute())
+
+
 def check_remote(address: str) -> str:
     """Return `address` without a slash at the end.
 
