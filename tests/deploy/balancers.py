@@ -226,34 +226,78 @@ class Calls:
 
     async def call(self, port: int, body: bytes, *, kind: str, reuse: bool) -> None:
         """Ask again and again, over one connection or over a new one each time."""
-        head = f"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n"
-        request = (head + ("" if reuse else "connection: close\r\n") + "\r\n").encode() + body
-        streams = None
-        while not self.over.is_set():
-            again = False
-            try:
-                streams = streams or await asyncio.open_connection("127.0.0.1", port)
+
+        def answered(status: str, text: bytes, _: str) -> None:
+            if status == "200":
+                self.versions[json.loads(text)["version"]] += 1
+                self.kinds[kind] += 1
+            else:
+                self.failed[f"{kind}: {status} {text[:200]!r}"] += 1
+
+        def lost(error: Exception) -> None:
+            self.failed[f"{kind}: {error!r}"] += 1
+
+        await ask_until(
+            self.over,
+            lambda: ("127.0.0.1", port),
+            body,
+            reuse,
+            Limits(PATIENCE, PAUSE),
+            answered=answered,
+            lost=lost,
+        )
+
+
+class Limits(NamedTuple):
+    """The seconds that an answer may take, and those between an answer and the next request."""
+
+    answer: float
+    pause: float
+
+
+async def ask_until(
+    over: asyncio.Event,
+    where: Callable[[], tuple[str, int]],
+    body: bytes,
+    reuse: bool,
+    limits: Limits,
+    *,
+    answered: Callable[[str, bytes, str], None],
+    lost: Callable[[Exception], None],
+) -> None:
+    """Post a body to `/predict` again and again, and never the same request twice.
+
+    where: Returns the address of a new connection.
+    reuse: True for one connection as long as it lasts; False for a new one each time.
+    answered: Called with the status, the body and the address of each answer.
+    lost: Called with the error of each request that got no answer.
+    """
+    head = f"POST /predict HTTP/1.1\r\nhost: cohort\r\ncontent-length: {len(body)}\r\n"
+    request = (head + ("" if reuse else "connection: close\r\n") + "\r\n").encode() + body
+    streams, address = None, ("", 0)
+    while not over.is_set():
+        again = False
+        try:
+            async with asyncio.timeout(limits.answer):
+                if streams is None:
+                    address = where()
+                    streams = await asyncio.open_connection(*address)
                 reader, writer = streams
                 writer.write(request)
-                async with asyncio.timeout(PATIENCE):
-                    answer = (await reader.readuntil(b"\r\n\r\n")).lower()
-                    length = int(answer.split(b"content-length: ")[1].split(b"\r", 1)[0])
-                    text = await reader.readexactly(length)
-                if answer[9:12] == b"200":
-                    self.versions[json.loads(text)["version"]] += 1
-                    self.kinds[kind] += 1
-                else:
-                    self.failed[f"{kind}: {answer[9:12].decode()} {text[:200]!r}"] += 1
-                again = reuse and b"connection: close" not in answer
-            except (OSError, EOFError, IndexError, TimeoutError) as error:
-                self.failed[f"{kind}: {error!r}"] += 1
-            if streams and not again:
-                await close(streams[1])
-                streams = None
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self.over.wait(), PAUSE)
-        if streams:
+                answer = (await reader.readuntil(b"\r\n\r\n")).lower()
+                length = int(answer.split(b"content-length: ")[1].split(b"\r", 1)[0])
+                text = await reader.readexactly(length)
+            answered(answer[9:12].decode(), text, address[0])
+            again = reuse and b"connection: close" not in answer
+        except (OSError, EOFError, IndexError, TimeoutError) as error:
+            lost(error)
+        if streams and not again:
             await close(streams[1])
+            streams = None
+        with suppress(TimeoutError):
+            await asyncio.wait_for(over.wait(), limits.pause)
+    if streams:
+        await close(streams[1])
 
 
 async def close(writer: asyncio.StreamWriter) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from grpc import aio
 
 from cohort.tensors import Arrays
-from tests.deploy.balancers import close
+from tests.deploy.balancers import Limits, ask_until
 from tests.rpc.client import Client
 
 PAUSE = 0.05
@@ -21,7 +21,6 @@ SECONDS = 65.0
 """Time limit of a caller, which is that of the route."""
 
 BODY = json.dumps({"model": "iris", "inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}).encode()
-HEAD = f"POST /predict HTTP/1.1\r\nHost: cohort\r\nContent-Length: {len(BODY)}\r\n"
 
 Where = Callable[[], tuple[str, int]]
 
@@ -37,39 +36,19 @@ class Heard:
 
     async def call(self, where: Where, *, kind: str, reuse: bool) -> None:
         """Ask again and again, over a connection that is kept or over new ones."""
-        request = (HEAD + ("" if reuse else "Connection: close\r\n") + "\r\n").encode() + BODY
-        streams, address = None, ("", 0)
-        while not self.over.is_set():
-            keep = False
-            try:
-                async with asyncio.timeout(SECONDS):
-                    if streams is None:
-                        address = where()
-                        streams = await asyncio.open_connection(*address)
-                    reader, writer = streams
-                    writer.write(request)
-                    head = (await reader.readuntil(b"\r\n\r\n")).lower()
-                    length = int(head.split(b"content-length: ")[1].split(b"\r", 1)[0])
-                    body = await reader.readexactly(length)
-                self._note(head, body, kind, address[0])
-                keep = reuse and b"connection: close" not in head
-            except (OSError, EOFError, IndexError, TimeoutError) as error:
-                self.lost[f"{kind}: {error!r}"] += 1
-            if streams and not keep:
-                await close(streams[1])
-                streams = None
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self.over.wait(), PAUSE)
-        if streams:
-            await close(streams[1])
 
-    def _note(self, head: bytes, body: bytes, kind: str, address: str) -> None:
-        right = head[9:12] == b"200" and b'"label":[0]' in body.replace(b" ", b"")
-        if right:
-            self.right[kind] += 1
-            self.by[address] += 1
-        else:
-            self.lost[f"{kind}: {head[9:12].decode()} {body[:200]!r}"] += 1
+        def answered(status: str, body: bytes, address: str) -> None:
+            if status == "200" and b'"label":[0]' in body.replace(b" ", b""):
+                self.right[kind] += 1
+                self.by[address] += 1
+            else:
+                self.lost[f"{kind}: {status} {body[:200]!r}"] += 1
+
+        def lost(error: Exception) -> None:
+            self.lost[f"{kind}: {error!r}"] += 1
+
+        limits = Limits(SECONDS, PAUSE)
+        await ask_until(self.over, where, BODY, reuse, limits, answered=answered, lost=lost)
 
 
 @asynccontextmanager
