@@ -8,9 +8,10 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from benchmarks.servers import Running, free_port
 
@@ -18,11 +19,16 @@ CONFIG = """
 daemon off;
 worker_processes 1;
 pid nginx.pid;
-events {{ worker_connections 1024; }}
-http {{
+events { worker_connections 1024; }
+http {
   access_log off;
   client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
   uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+  SERVERS
+}
+"""
+
+SERVERS = """
   upstream kept {{ server 127.0.0.1:{server}; keepalive 64; }}
   server {{
     listen 127.0.0.1:{plain};
@@ -36,7 +42,6 @@ http {{
       proxy_set_header Connection "";
     }}
   }}
-}}
 """
 
 
@@ -51,24 +56,38 @@ class Front:
 @contextmanager
 def nginx(running: Running) -> Iterator[Front | None]:
     """Run an nginx in front of the server; yield None if it is not installed."""
-    program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
-    if not program:
+    if not _program():
         yield None
         return
     ports = {"plain": free_port(), "kept": free_port()}
     folder = running.log.parent / "front"
     folder.mkdir()
-    (folder / "nginx.conf").write_text(CONFIG.format(server=running.port, **ports))
+    servers = SERVERS.format(server=running.port, **ports)
+    with started_nginx(folder, servers, ports.values()) as session:
+        yield Front(session, ports)
+
+
+@contextmanager
+def started_nginx(folder: Path, servers: str, ports: Iterable[int]) -> Iterator[int]:
+    """Run an nginx with these servers on these ports; yield its session. Raises SystemExit."""
+    program = _program()
+    if program is None:
+        raise SystemExit("needs nginx: apt install nginx-light")
+    (folder / "nginx.conf").write_text(CONFIG.replace("SERVERS", servers))
     process = subprocess.Popen(
         [program, "-p", str(folder), "-e", "error.log", "-c", "nginx.conf"], start_new_session=True
     )
     try:
-        for port in ports.values():
+        for port in ports:
             _wait(port)
-        yield Front(process.pid, ports)
+        yield process.pid
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()
+
+
+def _program() -> str | None:
+    return shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
 
 
 def _wait(port: int, seconds: float = 20) -> None:

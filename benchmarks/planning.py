@@ -29,6 +29,7 @@ from statistics import median
 
 from matplotlib import pyplot
 
+from benchmarks.fronts import started_nginx
 from benchmarks.machine import describe
 from benchmarks.pipelines import served, write_models
 from benchmarks.servers import free_port
@@ -51,15 +52,7 @@ class Transform:
 """
 CONFIG = "transform: transform:Transform\ntimeout_ms: 60000\nbatching: {max_batch_size: 1}\n"
 
-NGINX = """
-daemon off;
-worker_processes 1;
-pid nginx.pid;
-events {{ worker_connections 1024; }}
-http {{
-  access_log off;
-  client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
-  uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+SERVERS = """
   upstream replicas {{ least_conn; {servers} keepalive 64; }}
   server {{
     listen 127.0.0.1:{port};
@@ -69,7 +62,6 @@ http {{
       proxy_set_header Connection "";
     }}
   }}
-}}
 """
 
 REPLICAS = (1, 2, 4)
@@ -99,18 +91,10 @@ def balanced(folder: Path, count: int) -> Iterator[str]:
         port = free_port()
         front = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         servers = " ".join(f"server {url.removeprefix('http://')};" for url in urls)
-        (front / "nginx.conf").write_text(NGINX.format(servers=servers, port=port))
-        program = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/bin")
-        if program is None:
-            raise SystemExit("needs nginx: apt install nginx-light")
-        process = subprocess.Popen(
-            [program, "-p", str(front), "-e", "error.log", "-c", "nginx.conf"]
+        stack.enter_context(
+            started_nginx(front, SERVERS.format(servers=servers, port=port), [port])
         )
-        try:
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.terminate()
-            process.wait()
+        yield f"http://127.0.0.1:{port}"
 
 
 def bench(url: str, seconds: float, *options: str) -> dict[str, float]:
