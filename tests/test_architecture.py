@@ -45,10 +45,11 @@ LAYERS: tuple[frozenset[str], ...] = (
                 "response_cache",
                 "settings",
                 "planning",
+                "generative",
             ),
         }
     ),
-    frozenset({"codec", "comparing", "tensors", "system", "errors"}),
+    frozenset({"codec", "comparing", "generation", "tensors", "system", "errors"}),
 )
 LAYER = {name: number for number, layer in enumerate(LAYERS) for name in layer}
 
@@ -59,14 +60,14 @@ ADAPTERS = frozenset({"http", "rpc"})
 ADAPTERS_SEE = frozenset(
     {
         *("open_inference", "serving", "operating", "http2", "connections", "auth"),
-        *("observability", "codec", "tensors", "errors"),
+        *("observability", "codec", "generation", "tensors", "errors"),
     }
 )
 
 # Modules that may import a library; a name includes all modules inside it. Nothing in `app` may
 # import the tests or the programs for developers.
 OWNERS: Mapping[str, frozenset[str]] = {
-    "onnxruntime": frozenset({"cohort.session", PREPARE}),
+    "onnxruntime": frozenset({"cohort.session", "cohort.generative", PREPARE}),
     "onnx": frozenset({PREPARE}),
     "ray": frozenset({"cohort.ray_serve", "cohort.scoring"}),
     "pyarrow": frozenset({"cohort.scoring"}),

@@ -70,7 +70,14 @@ _GOT_VALUE = re.compile(r"\bgot (?!shape).*", re.DOTALL)
 
 
 class InvalidInput(CohortError):
-    """The request is malformed or does not fit the model."""
+    """The request is malformed or does not fit the model.
+
+    parameter: The field of the request that is wrong; default "": not one field alone.
+    """
+
+    def __init__(self, message: str, parameter: str = "") -> None:
+        super().__init__(message)
+        self.parameter = parameter
 
 
 class RunRefused(InvalidInput):

@@ -39,6 +39,7 @@ from cohort.registry.engine import (
     RunNow,
     Site,
     StepDescription,
+    TextEngine,
     Unmeasured,
     VersionDirectory,
 )
@@ -94,6 +95,7 @@ __all__ = [
     "Source",
     "State",
     "StepDescription",
+    "TextEngine",
     "Unload",
     "Unmeasured",
     "VersionDirectory",

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from cohort.batching import BatchEvent, BatchPolicy, Outputs, Reply, RunResult, Times
+from cohort.generation import GenerationReply, GenerationRequest, PreparedGeneration, Sampling
 from cohort.profiling import ProfileResult
 from cohort.registry.source import Source
 from cohort.repository import Published
@@ -313,6 +314,49 @@ class NotedEngine(Protocol):
     ) -> NotedTicket:
         """Queue a request as `RequestQueue.submit` does. Also raises InvalidInput and
         SequenceEnded.
+        """
+
+
+@runtime_checkable
+class TextEngine(Protocol):
+    """An engine of a language model, which answers in pieces.
+
+    context_length: The maximum of tokens of a prompt and its answer.
+    chats: True if it has a chat template.
+    """
+
+    @property
+    def context_length(self) -> int: ...
+
+    @property
+    def chats(self) -> bool: ...
+
+    @property
+    def sampling(self) -> Sampling:
+        """The model's defaults, for what a request leaves out."""
+
+    def prepare(self, request: GenerationRequest) -> PreparedGeneration:
+        """Tokenize the prompt and check the request's limits, on any thread.
+
+        Nothing of the cache is allocated. Raises InvalidInput; its `parameter` names the field.
+        """
+
+    def generate(
+        self,
+        prepared: PreparedGeneration,
+        reply: GenerationReply,
+        *,
+        deadline: float = ...,
+        timeout: float | None = None,
+        priority: int = 0,
+        caller: str = "",
+    ) -> Cancellable:
+        """Queue a prepared request; its reply is called on the event loop until it is cancelled.
+
+        caller: The name of its caller, for fairness between callers; "": not known.
+
+        The other arguments are as in `RequestQueue.submit`. Raises Overloaded, NotReady or
+        DeadlineExceeded.
         """
 
 

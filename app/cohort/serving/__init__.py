@@ -8,6 +8,7 @@ the error that the caller received. Small requests read in one event-loop iterat
 
 from cohort.batching import Outputs, Reply
 from cohort.rollouts import Sticky
+from cohort.serving.generating import Generation, TextCall
 from cohort.serving.groups import Group, Intake, QueuedRun
 from cohort.serving.lease import Lease
 from cohort.serving.limit import ConcurrencyLimit
@@ -23,6 +24,7 @@ __all__ = [
     "ConcurrencyLimit",
     "DataPlane",
     "Exchange",
+    "Generation",
     "Group",
     "Headers",
     "Intake",
@@ -33,5 +35,6 @@ __all__ = [
     "RequestContext",
     "ServedVersion",
     "Sticky",
+    "TextCall",
     "WorkElsewhere",
 ]

@@ -18,10 +18,12 @@ from cohort.errors import (
     did_you_mean,
     quoted,
 )
+from cohort.generation import GenerationReply, PreparedGeneration
 from cohort.observability.tracing import RequestSpan, set_current
-from cohort.registry import BatchEngine, Cancellable, NotedTicket, RequestNotes
+from cohort.registry import BatchEngine, Cancellable, NotedTicket, RequestNotes, TextEngine
 from cohort.rollouts import ObservedRequest
 from cohort.serving.limit import ConcurrencyLimit
+from cohort.serving.observed_answer import ObservedAnswer
 from cohort.serving.observing import Observer
 from cohort.serving.request_context import NOBODY, RequestContext
 from cohort.serving.served import ServedVersion
@@ -139,6 +141,48 @@ class Lease:
             self._ticket = self._noted = noted.submit_with(
                 self.notes, arrays, reply, deadline=deadline, timeout=limit, priority=priority
             )
+
+    @property
+    def text(self) -> TextEngine:
+        """The engine of its language model. Raises InvalidInput if it is another kind of model."""
+        if (text := self.served.text) is None:
+            raise InvalidInput(
+                f"model {quoted(self.model)} is not a language model: it answers tensors, at "
+                f"/models/{self.model}/predict",
+                "model",
+            )
+        return text
+
+    def generate(
+        self,
+        prepared: PreparedGeneration,
+        reply: GenerationReply,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Queue a request to a language model, which `text.prepare` prepared.
+
+        reply: Called on the event loop, with each piece of the answer and then its end; never after
+            `leave`.
+        timeout: As in `submit`.
+
+        Raises InvalidInput, Overloaded, NotReady or DeadlineExceeded.
+        """
+        engine = self._engine
+        if engine is None:
+            raise NotReady("this lease is closed")
+        limit = _smaller(timeout, engine.timeout)
+        if self._observed is not None:
+            reply = ObservedAnswer(prepared, reply, self._observed, self.served)
+        caller = self.context.caller
+        self._ticket = self.text.generate(
+            prepared,
+            reply,
+            deadline=self._started + limit,
+            timeout=limit,
+            priority=self.context.priority,
+            caller="" if caller is None else caller.name,
+        )
 
     def check_time(self, timeout: float | None = None) -> None:
         """Raise DeadlineExceeded if the time limit that `submit` would apply has passed.

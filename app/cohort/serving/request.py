@@ -233,19 +233,23 @@ class Exchange(WorkElsewhere, Generic[A]):
         return arrays
 
     def _queue(self, lease: Lease, arrays: Arrays) -> None:
-        hold, timeout = self.hold, self._timeout
+        hold, timeout = self.hold, self._time_left()
         if hold.size or self._long:
             hold.set(max(hold.size, count_bytes(arrays.values())))
-        deadline = self.context.deadline
-        if deadline is not None:
-            left = deadline - monotonic()
-            timeout = left if timeout is None else min(timeout, left)
         self.plane.observer.queued(self.context, lease.served)
         if (span := self.context.span) is None:
             lease.submit(arrays, self._ran, timeout=timeout)
         else:
             with set_current(span):
                 lease.submit(arrays, self._ran, timeout=timeout)
+
+    def _time_left(self) -> float | None:
+        """Return the caller's limit in seconds; None if it set none."""
+        timeout, deadline = self._timeout, self.context.deadline
+        if deadline is not None:
+            left = deadline - monotonic()
+            timeout = left if timeout is None else min(timeout, left)
+        return timeout
 
     def _ran(self, outputs: Outputs | None, error: CohortError | None) -> None:
         lease, call = self.lease, self._call

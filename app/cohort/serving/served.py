@@ -9,7 +9,7 @@ from cohort.codec import Selection, is_coalescible
 from cohort.codec.detections import detectors_of
 from cohort.codec.labels import labellers_of
 from cohort.metrics import VersionMetrics
-from cohort.registry import BatchEngine, NotedEngine
+from cohort.registry import BatchEngine, NotedEngine, TextEngine
 from cohort.tensors import TensorSpec
 
 MAX_SELECTIONS = 64
@@ -22,6 +22,7 @@ class ServedVersion:
     model, version: The model's name and the version's number.
     engine: Runs its requests.
     noted: The same engine if it uses RequestNotes; else None.
+    text: The same engine if it answers in pieces; else None.
     counts: Counts its requests.
     inputs, outputs: The specs, in the model's order.
     optional_inputs: The specs of inputs that a request may leave out.
@@ -37,7 +38,7 @@ class ServedVersion:
     __slots__ = (
         "_named", "_selections", "coalescible", "counts", "detectors", "engine", "inputs",
         "labellers", "model", "noted", "optional_inputs", "outputs", "parts", "row_bytes", "sent",
-        "target", "version", "width",
+        "target", "text", "version", "width",
     )  # fmt: skip
 
     def __init__(
@@ -47,6 +48,7 @@ class ServedVersion:
         self.version = version
         self.engine = engine
         self.noted = engine if isinstance(engine, NotedEngine) else None
+        self.text = engine if isinstance(engine, TextEngine) else None
         self.counts = counts
         self.inputs: Sequence[TensorSpec] = engine.inputs
         self.optional_inputs: Sequence[TensorSpec] = engine.optional_inputs

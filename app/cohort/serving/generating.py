@@ -1,0 +1,113 @@
+"""One request to a language model, from its body to the last piece of its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Protocol, cast
+
+from cohort.codec.codec_thread import decoding
+from cohort.errors import CohortError
+from cohort.generation import GenerationRequest, Piece, PreparedGeneration, Usage
+from cohort.serving.lease import Lease
+from cohort.serving.request import A, A_co, B, Call, Exchange
+
+
+class TextCall(Protocol[A_co]):
+    """A parsed request to a language model, of one API, which also writes its answer.
+
+    model, version, label, timeout, parameters: As in `Call`.
+    size: The characters of the prompt, roughly.
+    """
+
+    model: str | None
+    version: str | None
+    label: str | None
+    timeout: float | None
+    size: int
+
+    @property
+    def parameters(self) -> Mapping[str, object]: ...
+
+    def request(self, lease: Lease) -> GenerationRequest:
+        """Return the request, with the model's defaults; on any thread. Raises InvalidInput."""
+
+    def begin(self, lease: Lease, prepared: PreparedGeneration) -> A_co | None:
+        """Return the first part of the answer, once the request is queued; None: no part."""
+
+    def encode_pieces(self, lease: Lease, pieces: Sequence[Piece]) -> A_co | None:
+        """Return a part of the answer; None: no part, because the answer is sent at the end."""
+
+    def encode_end(self, lease: Lease, usage: Usage) -> A_co | None:
+        """Return the last part, or the whole answer; None: no part."""
+
+
+class Generation(Exchange[A]):
+    """A request to a language model and its answer. Implements `GenerationReply`.
+
+    All methods are called on the event loop.
+    """
+
+    def read_text(
+        self,
+        read: Callable[[B], TextCall[A]],
+        sent: B,
+        *,
+        model: str | None,
+        version: str | None = None,
+        long: bool = False,
+    ) -> None:
+        """Make a call of the request, and continue with it; see `read`."""
+        make = cast("Callable[[B], Call[A]]", read)
+        self.read(make, sent, model=model, version=version, long=long)
+
+    @property
+    def _text_call(self) -> TextCall[A]:
+        return cast("TextCall[A]", self._call)
+
+    def _decode(self, lease: Lease) -> None:
+        """Prepare the request on a thread: templates and tokenizers may take long."""
+        lease.text  # noqa: B018 - raises for other models
+        lease.check_room()
+        stage = decoding(self._text_call.size)
+        self._run_in(stage, self._prepare, lease, then=partial(self._generate, lease))
+
+    def _prepare(self, lease: Lease) -> PreparedGeneration:
+        return lease.text.prepare(self._text_call.request(lease))
+
+    def _generate(self, lease: Lease, prepared: PreparedGeneration) -> None:
+        self.plane.observer.queued(self.context, lease.served)
+        lease.generate(prepared, self, timeout=self._time_left())
+        self._send(self._text_call.begin(lease, prepared))
+
+    def pieces(self, pieces: Sequence[Piece]) -> None:
+        """See `GenerationReply`."""
+        if self.left or self.lease is None:
+            return
+        try:
+            self._send(self._text_call.encode_pieces(self.lease, pieces))
+        except Exception as failure:  # noqa: BLE001 - whatever it is, the caller gets a response
+            self.lease.leave()
+            self.fail(failure)
+
+    def ended(self, usage: Usage, error: CohortError | None) -> None:
+        """See `GenerationReply`."""
+        if self.left or self.lease is None:
+            return
+        if error is not None:
+            self.fail(error)
+            return
+        self.plane.observer.ran(self.context, self.lease)
+        try:
+            part = self._text_call.encode_end(self.lease, usage)
+        except Exception as failure:  # noqa: BLE001 - whatever it is, the caller gets a response
+            self.fail(failure)
+            return
+        self.lease.close()
+        self._send(part)
+        self.reply.end(None)
+        self.left = True
+
+    def _send(self, part: A | None) -> None:
+        if part is not None:
+            self.reply.part(part)
