@@ -118,7 +118,7 @@ class Piece(NamedTuple):
     text: The new text; it may be empty while a character or a stop string is incomplete.
     tokens: The new tokens' ids.
     logprobs: The same tokens with logprobs, if the request asked for them; else empty.
-    finish: Why the choice ended with this piece; "" if it goes on.
+    finish: Why the choice ended with this piece; "" if it continues.
     """
 
     choice: int

@@ -333,7 +333,7 @@ class TextEngine(Protocol):
 
     @property
     def sampling(self) -> Sampling:
-        """The model's defaults, for what a request leaves out."""
+        """The model's defaults, for fields that a request leaves out."""
 
     def prepare(self, request: GenerationRequest) -> PreparedGeneration:
         """Tokenize the prompt and check the request's limits, on any thread.
