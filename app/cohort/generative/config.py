@@ -30,7 +30,7 @@ class Layout:
     """The names of a decoder's tensors.
 
     past, present: The names of keys and values of all layers, in the same order.
-    input_ids, attention_mask, position_ids, logits: The names of the others; position_ids may be "".
+    input_ids, attention_mask, position_ids, logits: The names of the others.
     """
 
     past: Sequence[str]
@@ -214,7 +214,11 @@ class _Values:
         value = self.get(key)
         if value is None:
             return default
-        if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
+        if (
+            not isinstance(value, int | float)
+            or isinstance(value, bool)
+            or not low <= value <= high
+        ):
             raise self.failed(key, f"must be from {low:g} to {high:g}, got {repr(value)[:80]}")
         return float(value)
 

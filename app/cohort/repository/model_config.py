@@ -269,7 +269,7 @@ class ModelConfig:
     state: StateConfig = field(default_factory=dict)
     sequences: SequencePolicy = field(default_factory=SequencePolicy)
     cache: CachePolicy | None = None
-    generation: GenerationPolicy = GenerationPolicy()
+    generation: GenerationPolicy = field(default_factory=GenerationPolicy)
     load_timeout_s: float = 120.0
     playground: PagePolicy = PagePolicy()
 
