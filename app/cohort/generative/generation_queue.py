@@ -70,7 +70,7 @@ class GenerationQueue:
     observe: Receives the events.
     name: The model and version, for operators.
     device: The device of runs.
-    on_closed: Called once it is closed and its last run is over.
+    on_closed: Called once it is closed and its last run has ended.
     """
 
     shadow = False
@@ -294,6 +294,8 @@ class GenerationQueue:
         for one, last in counted:
             if not last:
                 self._observe(FirstToken(result.at - one.arrived))
+        if not (result.prompt or counted):
+            return
         between = [result.at - last for _, last in counted if last]
         self._observe(Stepped(result.prompt, len(counted), between, result.seconds))
 
@@ -429,4 +431,4 @@ class GenerationQueue:
             if id(one) in chosen or id(one) in beginning:
                 continue
             (plan.decoding if one.decodes else plan.resting).append(one)
-        plan.several = not (plan.prefills or plan.begins)
+        plan.several = bool(plan.decoding) and not (plan.prefills or plan.begins)

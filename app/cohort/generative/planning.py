@@ -54,7 +54,7 @@ def needed(sequence: Planned) -> int:
 
 
 class Growth(NamedTuple):
-    """What running sequences reserve before their next token.
+    """The reservations of running sequences before their next token.
 
     grown: The sequences that reserve more, each with its new number of tokens.
     out: The positions of those that leave the cache.
@@ -99,8 +99,8 @@ def next_to_enter(waiting: Sequence[Planned], running: Sequence[Planned], turn: 
     """Return the position of the waiting sequence that enters the cache next.
 
     The highest priority goes first. Among callers, it is the one with the fewest running sequences.
-    Among the sequences of a caller, it is in turn the oldest and the shortest one: many long
-    prompts do not keep short ones waiting, and none waits for ever.
+    Among the sequences of a caller, it is in turn the oldest and the shortest one. So long
+    prompts do not keep short ones waiting, and each enters at some time.
 
     turn: Counts the sequences that entered.
     """
@@ -117,7 +117,7 @@ def next_to_enter(waiting: Sequence[Planned], running: Sequence[Planned], turn: 
 
 
 def who_leaves_for(entering: Planned, running: Sequence[Planned]) -> int | None:
-    """Return the position of the running sequence that makes room for another; None: nobody does.
+    """Return the position of the running sequence that makes room for another; None: no one.
 
     That is the youngest one of the lowest priority, if that is lower. Otherwise it is the youngest
     one of the caller with most sequences, if that caller has at least two more than the other.

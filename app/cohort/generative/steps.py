@@ -62,7 +62,7 @@ class RunPlan:
 
 @dataclass(slots=True)
 class StepResult:
-    """What one step gave.
+    """The results of one step.
 
     at: When it ended, in seconds on the monotonic clock.
     seconds: Its duration.
@@ -175,7 +175,7 @@ class GenerationRun:
         if not decoding:
             return
         rows = max(one.slot for one in decoding) + 1
-        tokens, lengths = np.zeros(rows, np.int64), np.ones(rows, np.int64)
+        tokens, lengths = np.full(rows, -1, np.int64), np.ones(rows, np.int64)
         for one in (*decoding, *plan.resting, *plan.begins, *(one[0] for one in plan.prefills)):
             if one.slot < rows:
                 lengths[one.slot] = one.cached + 1
@@ -222,8 +222,9 @@ class GenerationRun:
     ) -> None:
         if not sequences:
             return
+        rows = logits.astype(np.float32, copy=False)
         for one, chosen in zip(
-            sequences, choose(logits, [one.chooser for one in sequences]), strict=True
+            sequences, choose(rows, [one.chooser for one in sequences]), strict=True
         ):
             if isinstance(chosen, Chosen):
                 result.pieces.append((one, one.last, one.add(chosen)))

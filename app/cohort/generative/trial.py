@@ -1,4 +1,4 @@
-"""A trial of a decoder at load: sequences beside each other must be computed as alone."""
+"""A trial of a decoder at load: a shared step must give each sequence the logits of a lone one."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ TOLERANCE = 0.05
 def try_decoder(decoder: Decoder) -> None:
     """Run two prompts alone and together. Raises LoadFailed.
 
-    A provider or a graph that mixes sequences, or that does not keep their keys and values in
-    place, would give callers parts of others' answers.
+    A provider or a graph may mix sequences, or not keep their keys and values in place. It would
+    give callers parts of others' answers.
     """
     if decoder.slots < 2 or decoder.length < 8:
         return
