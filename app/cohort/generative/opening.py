@@ -19,7 +19,7 @@ from cohort.generative.events import MakeObserver
 from cohort.generative.generation_queue import GenerationQueue
 from cohort.generative.plain_decoder import PlainDecoder
 from cohort.generative.preparing import Limits
-from cohort.generative.trial import try_decoder
+from cohort.generative.trial import parts_are_exact, try_decoder
 from cohort.generative.vocabulary import Vocabulary, open_vocabulary
 from cohort.onnx_engine import OpenVersion, VersionOpener
 from cohort.registry import EngineDescription, Site, Source
@@ -38,6 +38,10 @@ from cohort.tensors import BY_NAME
 
 MIN_SHARE = 4
 """By default, a cache takes free memory divided by this number."""
+
+
+BLOCK = 16
+"""The tokens of a block of prompts; if bits depend on the parts of prompts, `prefill_tokens`."""
 
 
 def open_language_model(
@@ -69,12 +73,17 @@ def open_language_model(
         policy = config.generation
         decoder, budget = make_decoder(opened.session, found, policy)
         try_decoder(decoder)
+        block = min(BLOCK, policy.prefill_tokens)
+        if not parts_are_exact(decoder, block, policy.prefill_tokens):
+            block = policy.prefill_tokens
     except BaseException:
         opened.close()
         raise
     if opened.opener.in_memory:
         opened.opener.close()  # the session holds the model
-    return OpenedLanguageModel(opened, found, vocabulary, decoder, budget, config, wake, count)
+    return OpenedLanguageModel(
+        opened, found, vocabulary, decoder, budget, block, config, wake, count
+    )
 
 
 def _describe(path: Path) -> DecoderConfig:
@@ -143,6 +152,7 @@ class OpenedLanguageModel:
     _vocabulary: Vocabulary
     _decoder: Decoder
     _budget: int
+    _block: int
     _config: ModelConfig
     _wake: Callable[[RunQueue], None]
     _count: MakeObserver
@@ -172,6 +182,7 @@ class OpenedLanguageModel:
             self._vocabulary,
             policy,
             self._budget,
+            self._block,
             wake=self._wake,
             observe=observe,
             name=f"model {site.model}, version {site.number}",
@@ -181,7 +192,7 @@ class OpenedLanguageModel:
         limits = Limits(
             self._found.context_length,
             self._budget,
-            policy.prefill_tokens,
+            self._block,
             self._decoder.vocabulary,
         )
         return GenerativeEngine(

@@ -149,14 +149,19 @@ class Chunk(NamedTuple):
 
 
 def next_chunks(
-    running: Sequence[Planned], size: int, last_turns: Mapping[str, int], turn: int
+    running: Sequence[Planned],
+    unit: int,
+    most: int,
+    last_turns: Mapping[str, int],
+    turn: int,
 ) -> list[Chunk]:
-    """Choose parts of prompts for one step, of at most `size` tokens together.
+    """Choose parts of prompts for one step, of at most `most` tokens together.
 
     The highest priority goes first. The callers take turns, and each caller's sequences: the
-    oldest one, then the one that lacks the least. The parts of a prompt end at multiples of `size`,
-    whatever else runs, so that an answer's bits do not depend on that.
+    oldest one, then the one that lacks the least. Parts end at multiples of `unit`, and no part is
+    the last token alone, so that the bits of an answer do not depend on what else runs.
 
+    unit: The tokens of the smallest part; the first part may be that long in any case.
     last_turns: The last turn of each caller.
     turn: Counts the steps with parts of prompts.
     """
@@ -168,11 +173,16 @@ def next_chunks(
         return -one.priority, last_turns.get(one.caller, -1), first, one.arrived, i
 
     chunks: list[Chunk] = []
-    left = size
+    left = max(most, unit)
     for i in sorted(lacking, key=order):
         one = running[i]
-        stop = min((one.cached // size + 1) * size, one.prompt)
-        if stop - one.cached <= left:
+        if one.prompt - one.cached <= left:
+            stop = one.prompt
+        else:
+            stop = one.cached + left // unit * unit
+            if one.prompt - stop == 1:
+                stop = one.prompt
+        if stop > one.cached:
             chunks.append(Chunk(i, stop))
             left -= stop - one.cached
     return chunks

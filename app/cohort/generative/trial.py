@@ -37,6 +37,23 @@ def try_decoder(decoder: Decoder) -> None:
             )
 
 
+def parts_are_exact(decoder: Decoder, block: int, most: int) -> bool:
+    """Return True if a prompt's bits do not depend on the lengths of the parts computed."""
+    count = min(max(most, block) + 2, decoder.length)
+    prompt = [(7 * one + 3) % decoder.vocabulary for one in range(count)]
+    found = []
+    try:
+        for size in (count, block):
+            starts = [*range(0, count - 1, size)]
+            for start, stop in zip(starts, [*starts[1:], count], strict=True):
+                logits = decoder.prefill(0, prompt[start:stop], start)
+            found.append((logits.copy(), decoder.read(0, 0, count)))
+    except CohortError as error:
+        raise LoadFailed(f"its first tokens failed: {error}") from error
+    decoder.free(0)
+    return all(np.array_equal(one, other) for one, other in zip(*found, strict=True))
+
+
 def _continue(decoder: Decoder, prompts: list[list[int]]) -> list[Array]:
     """Return the logits behind each prompt and one more token."""
     for slot, prompt in enumerate(prompts):
