@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from time import monotonic
 from types import TracebackType
 from typing import Self
@@ -22,6 +23,7 @@ from cohort.generation import GenerationReply, PreparedGeneration
 from cohort.observability.tracing import RequestSpan, set_current
 from cohort.registry import BatchEngine, Cancellable, NotedTicket, RequestNotes, TextEngine
 from cohort.rollouts import ObservedRequest
+from cohort.serving.prompts import PreparedPrompts, PromptsTicket
 from cohort.serving.limit import ConcurrencyLimit
 from cohort.serving.observed_answer import ObservedAnswer
 from cohort.serving.observing import Observer
@@ -175,14 +177,17 @@ class Lease:
         if self._observed is not None:
             reply = ObservedAnswer(prepared, reply, self._observed, self.served)
         caller = self.context.caller
-        self._ticket = self.text.generate(
-            prepared,
-            reply,
+        submit = partial(
+            self.text.generate,
             deadline=self._started + limit,
             timeout=limit,
             priority=self.context.priority,
             caller="" if caller is None else caller.name,
         )
+        if isinstance(prepared, PreparedPrompts):
+            self._ticket = PromptsTicket(prepared, reply, submit)
+        else:
+            self._ticket = submit(prepared, reply)
 
     def check_time(self, timeout: float | None = None) -> None:
         """Raise DeadlineExceeded if the time limit that `submit` would apply has passed.
