@@ -23,10 +23,10 @@ from cohort.generation import GenerationReply, PreparedGeneration
 from cohort.observability.tracing import RequestSpan, set_current
 from cohort.registry import BatchEngine, Cancellable, NotedTicket, RequestNotes, TextEngine
 from cohort.rollouts import ObservedRequest
-from cohort.serving.prompts import PreparedPrompts, PromptsTicket
 from cohort.serving.limit import ConcurrencyLimit
 from cohort.serving.observed_answer import ObservedAnswer
 from cohort.serving.observing import Observer
+from cohort.serving.prompts import PreparedPrompts, PromptsTicket
 from cohort.serving.request_context import NOBODY, RequestContext
 from cohort.serving.served import ServedVersion
 from cohort.tensors import Array, Arrays, TensorSpec, check_inputs, sent_specs

@@ -61,9 +61,7 @@ class PromptsTicket:
     submit: Queues one prompt. It may raise; then no prompt stays queued.
     """
 
-    def __init__(
-        self, prepared: PreparedPrompts, reply: GenerationReply, submit: Submit
-    ) -> None:
+    def __init__(self, prepared: PreparedPrompts, reply: GenerationReply, submit: Submit) -> None:
         self._reply = reply
         self._left = len(prepared.each)
         self._used = Usage(0, 0)

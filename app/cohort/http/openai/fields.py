@@ -42,9 +42,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
     else:
         document = _whole(parse_json(body))
     if not isinstance(document, dict):
-        raise InvalidInput(
-            f"the body must be a JSON object, got {_name(document)}", reason=TYPE
-        )
+        raise InvalidInput(f"the body must be a JSON object, got {_name(document)}", reason=TYPE)
     return document
 
 
@@ -100,7 +98,7 @@ class Fields:
         """Return a value of one of JSON's types."""
         value = self.get(key)
         if value is None or value.__class__ is kind:
-            return value  # type: ignore[no-any-return]
+            return value
         raise wrong_type(self.name(key), NAMES[kind], value)
 
     def text(self, key: str, most: int) -> str | None:
