@@ -1,9 +1,9 @@
 """The sampling parameters of a request to a language model, for all APIs.
 
 Names are OpenAI's. Some names of Triton's backends are accepted as well: `stop_words`,
-`random_seed`, `max_new_tokens`, `ignore_eos`. A parameter that is null counts as absent, and unknown parameters
-are ignored. Some clients send only strings, so a number may be a decimal string, and a list or
-object may be JSON text.
+`random_seed`, `max_new_tokens`, `ignore_eos`. A parameter that is null counts as absent; unknown
+parameters are ignored. Some clients send only strings, so a number may be a decimal string, and a
+list or an object may be JSON text.
 """
 
 from __future__ import annotations

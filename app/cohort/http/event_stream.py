@@ -1,8 +1,8 @@
 """Answers of language models over HTTP: whole, or in parts as server-sent events.
 
 A call decides by the parts that it returns. An `Encoded` part is the whole answer; bytes are one or
-more events. The status is sent with the first event. A request that is refused before that gets an error with a
-status, not a stream.
+more events. The status is sent with the first event. A request that is refused before that gets an
+error with a status, not a stream.
 
 https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
@@ -110,10 +110,11 @@ class EventReply:
         if isinstance(answer, Encoded):
             self._whole = answer
             return
-        self._size += len(answer)
-        if self._size > SMALL_BYTES:
-            self._hold.add(self._size - self._counted)
-            self._counted = self._size
+        size = self._size + len(answer)
+        if size > SMALL_BYTES:
+            self._hold.add(size - self._counted)
+            self._counted = size
+        self._size = size
         self._waiting.append(answer)
         self._more.set()
         if not self.began.done():
