@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 
 from cohort.batching import Outputs, Reply, RunResult
-from cohort.errors import InvalidInput, NotReady
+from cohort.errors import CohortError, InvalidInput, NotReady
 from cohort.generation import (
     Finish,
     GenerationReply,
@@ -63,14 +63,21 @@ class Heard:
 
 
 class Saying:
-    """An answer in progress: one word in each iteration of the event loop."""
+    """An answer in progress: one word in each iteration of the event loop.
+
+    after: The words after which it waits for `resume`; None: it does not wait.
+    """
 
     times = None
 
-    def __init__(self, prepared: PreparedGeneration, reply: GenerationReply) -> None:
+    def __init__(
+        self, prepared: PreparedGeneration, reply: GenerationReply, after: int | None = None
+    ) -> None:
+        self._after = after
         self._words = prepared.text.split()[: prepared.max_tokens]
         self._choices = prepared.request.choices
         self._prepared, self._reply = prepared, reply
+        self.request = prepared.request
         self._said = 0
         self.cancelled = False
         self._next = asyncio.get_running_loop().call_soon(self._say)
@@ -87,13 +94,20 @@ class Saying:
         pieces = [Piece(n, text, (self._said,), likely, finish) for n in range(self._choices)]
         self._said += 1
         self._reply.pieces(pieces)
-        if self.cancelled:
+        if self.cancelled or self._said == self._after:
             return
         if last:
             count = self._said * self._choices
             self._reply.ended(Usage(len(self._prepared.prompt), count), None)
         else:
             self._next = asyncio.get_running_loop().call_soon(self._say)
+
+    def resume(self) -> None:
+        self._next = asyncio.get_running_loop().call_soon(self._say)
+
+    def fail(self, error: CohortError) -> None:
+        self.cancel()
+        self._reply.ended(Usage(len(self._prepared.prompt), self._said), error)
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -104,7 +118,12 @@ class Saying:
 
 
 class Parrot:
-    """Implements `BatchEngine` and `TextEngine`."""
+    """Implements `BatchEngine` and `TextEngine`.
+
+    pauses_after: The words after which each answer waits; None: it does not wait.
+    """
+
+    pauses_after: int | None = None
 
     labels: Sequence[str] = ()
     optional_inputs: Sequence[TensorSpec] = ()
@@ -156,7 +175,7 @@ class Parrot:
     ) -> Saying:
         if self.closed:
             raise NotReady("this version is being unloaded")
-        self.said.append(Saying(prepared, reply))
+        self.said.append(Saying(prepared, reply, self.pauses_after))
         return self.said[-1]
 
     def submit(
