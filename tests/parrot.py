@@ -158,8 +158,12 @@ class Parrot:
         words = text.split()
         if len(words) >= self.context_length:
             raise InvalidInput(
-                f"the prompt has {len(words)} tokens; the limit is {self.context_length}", "prompt"
+                f"the prompt has {len(words)} tokens; the limit is {self.context_length}",
+                "prompt",
+                "context_length_exceeded",
             )
+        if (request.max_tokens or 0) > self.context_length:
+            raise InvalidInput("max_tokens is larger than the context", "max_tokens")
         most = self.context_length if request.max_tokens is None else request.max_tokens
         return Heard(request, text, range(len(words)), most)
 

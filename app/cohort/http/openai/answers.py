@@ -14,9 +14,7 @@ from cohort.http.calls import Encoded
 from cohort.http.version_headers import version_headers
 from cohort.serving import Lease
 
-EVENTS = "text/event-stream; charset=utf-8"
 DONE = b"data: [DONE]\n\n"
-STREAM_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # the latter for nginx
 
 LEAST_LOGPROB = -9999.0
 """Written instead of minus infinity, which JSON does not have."""
@@ -65,28 +63,25 @@ class EventWriter:
     https://html.spec.whatwg.org/multipage/server-sent-events.html
     """
 
-    def __init__(self, head: Mapping[str, Any], lease: Lease, *, usage: bool) -> None:
+    def __init__(self, head: Mapping[str, Any], *, usage: bool) -> None:
         self._usage = usage
         self._begin = b"data: %b," % orjson.dumps(head)[:-1]
         self._end = b',"usage":null}\n\n' if usage else b"}\n\n"
-        media = version_headers(lease.version, lease.variant, EVENTS)
-        self._headers = {**media, **STREAM_HEADERS}
 
-    def events(self, choices: Iterable[Mapping[str, Any]]) -> Encoded | None:
+    def events(self, choices: Iterable[Mapping[str, Any]]) -> bytes | None:
         """Return one event for each choice's new part; None without one."""
         begin, end = self._begin, self._end
         body = b"".join(
             [b'%b"choices":[%b]%b' % (begin, orjson.dumps(one), end) for one in choices]
         )
-        return Encoded(body, self._headers) if body else None
+        return body or None
 
-    def last(self, usage: Usage) -> Encoded:
+    def last(self, usage: Usage) -> bytes:
         """Return the last events."""
-        body = DONE
-        if self._usage:
-            used = orjson.dumps(usage_object(usage))
-            body = b'%b"choices":[],"usage":%b}\n\n%b' % (self._begin, used, DONE)
-        return Encoded(body, self._headers)
+        if not self._usage:
+            return DONE
+        used = orjson.dumps(usage_object(usage))
+        return b'%b"choices":[],"usage":%b}\n\n%b' % (self._begin, used, DONE)
 
 
 def chat_logprobs(tokens: Sequence[TokenLogprob]) -> list[Any]:

@@ -20,7 +20,7 @@ from cohort.generation import (
     ToolReader,
     Usage,
 )
-from cohort.http.calls import Encoded
+from cohort.http.event_stream import EventPart
 from cohort.http.openai.answers import (
     EventWriter,
     chat_logprobs,
@@ -146,7 +146,7 @@ class ChatCall:
         self._head = new_head("chatcmpl-", kind, lease)
         self._choices = [_Choice(self._reader(lease)) for _ in range(options.choices)]
         if options.stream:
-            self._writer = EventWriter(self._head, lease, usage=options.usage)
+            self._writer = EventWriter(self._head, usage=options.usage)
 
     def _reader(self, lease: Lease) -> ToolReader | None:
         tools = self._tools
@@ -157,7 +157,7 @@ class ChatCall:
         reader = lease.text.read_tools()
         return reader if reader is None or tools.several else FirstCall(reader)
 
-    def encode_pieces(self, lease: Lease, pieces: Sequence[Piece]) -> Encoded | None:
+    def encode_pieces(self, lease: Lease, pieces: Sequence[Piece]) -> EventPart | None:
         """Return events, or keep the pieces for a whole answer."""
         if self._writer is not None:
             return self._writer.events(delta for piece in pieces for delta in self._deltas(piece))
@@ -180,7 +180,7 @@ class ChatCall:
         if piece.finish:
             yield {**_delta(piece.choice, {}), "finish_reason": choice.finish_reason(piece.finish)}
 
-    def encode_end(self, lease: Lease, usage: Usage) -> Encoded:
+    def encode_end(self, lease: Lease, usage: Usage) -> EventPart:
         """Return the last events, or the whole answer."""
         if self._writer is not None:
             return self._writer.last(usage)

@@ -11,7 +11,7 @@ import orjson
 from cohort.connections.memory import MemoryHold
 from cohort.errors import InvalidInput
 from cohort.generation import GenerationRequest, Guide, Piece, PreparedGeneration, Usage
-from cohort.http.calls import Encoded
+from cohort.http.event_stream import EventPart
 from cohort.http.openai.answers import EventWriter, TextLogprobs, new_head, whole_answer
 from cohort.http.openai.fields import (
     UNSUPPORTED,
@@ -162,9 +162,9 @@ class CompletionCall:
             for _ in range(options.choices)
         ]
         if options.stream:
-            self._writer = EventWriter(self._head, lease, usage=options.usage)
+            self._writer = EventWriter(self._head, usage=options.usage)
 
-    def encode_pieces(self, lease: Lease, pieces: Sequence[Piece]) -> Encoded | None:
+    def encode_pieces(self, lease: Lease, pieces: Sequence[Piece]) -> EventPart | None:
         """Return events, or keep the pieces for a whole answer."""
         if self._writer is not None:
             return self._writer.events(
@@ -176,7 +176,7 @@ class CompletionCall:
             self._hold.add(self._choices[piece.choice].keep(piece))
         return None
 
-    def encode_end(self, lease: Lease, usage: Usage) -> Encoded:
+    def encode_end(self, lease: Lease, usage: Usage) -> EventPart:
         """Return the last events, or the whole answer."""
         if self._writer is not None:
             return self._writer.last(usage)

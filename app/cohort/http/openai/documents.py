@@ -29,7 +29,7 @@ _MESSAGE = {
 }
 
 
-def _document(title: str, own: dict[str, Any], required: list[str], example: Any) -> dict[str, Any]:
+def _document(title: str, own: dict[str, Any], required: list[str]) -> dict[str, Any]:
     """Return how FastAPI describes a route whose body has these keys."""
     return {
         "responses": {
@@ -52,8 +52,7 @@ def _document(title: str, own: dict[str, Any], required: list[str], example: Any
                             "type": "object",
                             "properties": {**_OPTIONS, **own},
                             "required": required,
-                        },
-                        "example": example,
+                        }
                     }
                 },
             }
@@ -68,12 +67,10 @@ CHAT_DOCUMENT = _document(
         "tools": {"type": "array", "items": {"type": "object"}},
     },
     ["messages"],
-    {"model": "smalltalk", "messages": [{"role": "user", "content": "Hello"}]},
 )
 
 COMPLETION_DOCUMENT = _document(
     "Completion",
     {"prompt": {"oneOf": [_TEXT, {"type": "array", "items": {}, "minItems": 1}]}},
     ["prompt"],
-    {"model": "smalltalk", "prompt": "Hello", "max_tokens": 16},
 )

@@ -63,7 +63,8 @@ def error_object(error: CohortError) -> dict[str, Any]:
     kind = next((_KINDS[one] for one in type(error).__mro__ if one in _KINDS), _UNKNOWN)
     parameter = code = None
     if isinstance(error, InvalidInput):
-        parameter, code = error.parameter or None, error.reason or None
+        parameter = error.parameter or None
+        code = error.reason or (parameter and "invalid_value")
     elif isinstance(error, ModelNotFound):
         parameter = "model"
     return {
@@ -79,3 +80,8 @@ def error_object(error: CohortError) -> dict[str, Any]:
 def openai_error(error: CohortError) -> bytes:
     """Return the body of an error in OpenAI's form."""
     return orjson.dumps(error_object(error))
+
+
+def openai_error_event(error: CohortError) -> bytes:
+    """Return the event that ends a stream with an error."""
+    return b"data: %b\n\n" % openai_error(error)

@@ -10,9 +10,12 @@ import orjson
 
 from cohort.codec.json_body import parse_json
 from cohort.codec.long_json import CUT_FROM_BYTES, LongList
-from cohort.errors import InvalidInput, did_you_mean, quoted
+from cohort.errors import InvalidInput, TooLarge, did_you_mean, quoted
 
 V = TypeVar("V")
+
+MAX_BODY_BYTES = 8 << 20
+"""Limit of a body of text, longer than any model's context."""
 
 TYPE, VALUE, MISSING = "invalid_type", "invalid_value", "missing_required_parameter"
 UNKNOWN, UNSUPPORTED = "unknown_parameter", "unsupported_parameter"
@@ -31,8 +34,11 @@ NAMES: Mapping[type, str] = {
 def parse_object(body: bytes) -> dict[str, Any]:
     """Parse a body that must be a JSON object; a long one in pieces, for a thread.
 
-    Raises InvalidInput.
+    Raises InvalidInput or TooLarge.
     """
+    if len(body) > MAX_BODY_BYTES:
+        limit = MAX_BODY_BYTES >> 20
+        raise TooLarge(f"the body is larger than the limit of {limit} MiB for text")
     if len(body) < CUT_FROM_BYTES:
         try:
             document = orjson.loads(body.removeprefix(BOM_UTF8))
@@ -113,6 +119,13 @@ class Fields:
         value = self.of_type(key, bool)
         return default if value is None else value
 
+    def of_number(self, key: str) -> float | None:
+        """Return a number."""
+        value = self.get(key)
+        if value is None or value.__class__ in {int, float}:
+            return value
+        raise wrong_type(self.name(key), "a number", value)
+
     def integer(self, key: str, low: int, high: int) -> int | None:
         """Return an integer from `low` to `high`."""
         value = self.get(key)
@@ -127,11 +140,9 @@ class Fields:
 
     def number(self, key: str, low: float, high: float) -> float | None:
         """Return a number from `low` to `high`."""
-        value = self.get(key)
+        value = self.of_number(key)
         if value is None:
             return None
-        if value.__class__ not in {int, float}:
-            raise wrong_type(self.name(key), "a number", value)
         self._check(key, value, low, high)
         return float(value)
 

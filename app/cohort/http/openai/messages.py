@@ -16,12 +16,12 @@ from cohort.http.openai.fields import (
     wrong_type,
     wrong_value,
 )
+from cohort.http.openai.options import MAX_NAME
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MAX_MESSAGES = 4096
 MAX_PARTS = 256
 MAX_CALLS = 128
-MAX_NAME = 256
 
 Message = dict[str, Any]
 

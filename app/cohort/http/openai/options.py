@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from cohort.errors import quoted
+from cohort.codec.sampling_parameters import read_sampling, read_stop
 from cohort.generation import GenerationRequest, Prompt, Sampling
 from cohort.http.openai.fields import Fields, wrong_type, wrong_value
 
 MAX_CHOICES = 16
-MAX_STOPS = 16
-MAX_STOP_CHARACTERS = 4096
-"""Limit of all stop strings together."""
-MAX_BIASES = 1024
 MAX_LOGPROBS = 20
 MAX_TOKENS = 1 << 24
 """Limit of `max_tokens` before the model's own one is known."""
 MAX_NAME = 512
 MAX_TIMEOUT_MS = 86_400_000
+
+NUMBERS = (
+    "temperature",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "top_k",
+    "seed",
+)
+"""Sampling options; their bounds are in `sampling_parameters`."""
 
 IGNORED: Mapping[str, str] = {
     "user": "names the end user; a rollout may keep it on one variant",
@@ -92,7 +100,7 @@ class Options:
         return GenerationRequest(
             prompt,
             self.max_tokens,
-            replace(defaults, **self.sampling),
+            read_sampling(self.sampling, defaults),
             self.stop,
             self.choices,
             ignore_end=self.ignore_end,
@@ -125,59 +133,20 @@ def read_options(fields: Fields, default_max_tokens: int | None = None) -> Optio
 
 
 def _read_sampling(fields: Fields) -> Mapping[str, Any]:
-    top_k = fields.integer("top_k", -1, MAX_TOKENS)
-    found = {
-        "temperature": fields.number("temperature", 0, 2),
-        "top_k": None if top_k is None else max(top_k, 0),
-        "top_p": _above_zero(fields, "top_p", 1),
-        "min_p": fields.number("min_p", 0, 1),
-        "repetition_penalty": _above_zero(fields, "repetition_penalty", 10),
-        "presence_penalty": fields.number("presence_penalty", -2, 2),
-        "frequency_penalty": fields.number("frequency_penalty", -2, 2),
-        "seed": fields.integer("seed", -(1 << 63), (1 << 64) - 1),
-        "logit_bias": _read_biases(fields),
-    }
-    return {key: value for key, value in found.items() if value is not None}
-
-
-def _above_zero(fields: Fields, key: str, high: float) -> float | None:
-    value = fields.number(key, 0, high)
-    if value == 0:
-        raise wrong_value(key, f"must be above 0, up to {high:g}")
-    return value
-
-
-def _read_biases(fields: Fields) -> Mapping[int, float] | None:
-    biases = fields.of_type("logit_bias", dict)
-    if biases is None:
-        return None
-    if len(biases) > MAX_BIASES:
-        raise wrong_value("logit_bias", f"has {len(biases)} tokens, more than {MAX_BIASES}")
-    for token, bias in biases.items():
-        if not (token.isascii() and token.isdecimal() and len(token) < 10):
-            raise wrong_value("logit_bias", f"has {quoted(token)}, which is not a token id")
-        if bias.__class__ not in {int, float} or not -100 <= bias <= 100:
-            raise wrong_value("logit_bias", f"of token {token} must be a number from -100 to 100")
-    return {int(token): float(bias) for token, bias in biases.items()}
+    """Return the sampling options that the request names, after a check."""
+    given: dict[str, Any] = {key: fields.of_number(key) for key in NUMBERS}
+    given["logit_bias"] = fields.of_type("logit_bias", dict)
+    if given["top_p"] == 0:
+        raise wrong_value("top_p", "must be above 0")
+    read_sampling(given, Sampling())
+    return given
 
 
 def _read_stop(fields: Fields) -> tuple[str, ...]:
     stop = fields.get("stop")
-    if stop is None:
-        return ()
-    texts = [stop] if isinstance(stop, str) else stop
-    if not isinstance(texts, list):
+    if not isinstance(stop, str | list | None):
         raise wrong_type("stop", "a string or a list of strings", stop)
-    if len(texts) > MAX_STOPS:
-        raise wrong_value("stop", f"has {len(texts)} strings, more than {MAX_STOPS}")
-    for text in texts:
-        if not isinstance(text, str):
-            raise wrong_type("stop", "a string or a list of strings", text)
-        if not text:
-            raise wrong_value("stop", "has an empty string")
-    if sum(map(len, texts)) > MAX_STOP_CHARACTERS:
-        raise wrong_value("stop", f"has more than {MAX_STOP_CHARACTERS} characters")
-    return tuple(texts)
+    return read_stop({"stop": [stop] if isinstance(stop, str) else stop})
 
 
 def _asks_for_usage(fields: Fields, *, stream: bool) -> bool:
