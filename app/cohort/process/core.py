@@ -11,7 +11,14 @@ import structlog
 from cohort.batching import Watchdog
 from cohort.connections.memory import MemoryBudget
 from cohort.inspection import Inspected, InspectionLimits, Inspector
-from cohort.metrics import CacheMetrics, Metrics, RolloutMetrics, SequenceMetrics, StepMetrics
+from cohort.metrics import (
+    CacheMetrics,
+    GenerationMetrics,
+    Metrics,
+    RolloutMetrics,
+    SequenceMetrics,
+    StepMetrics,
+)
 from cohort.onnx_engine import OnnxEngines, VersionOpener
 from cohort.pipelines import PipelineEngines, asked_by_pipeline
 from cohort.process.events import Listeners
@@ -44,6 +51,7 @@ class Core:
     inspector: Inspects models before they are opened.
     memory: The memory that requests may use.
     workroom: Prepares inputs as configs require.
+    generation: The counts of language models.
     metrics: The metrics; other parts register theirs here.
     start_up: Reports the first models.
     registry: The models.
@@ -73,7 +81,8 @@ class Core:
         self.metrics = Metrics()
         self.caches = CacheMetrics()
         self.sequences = SequenceMetrics()
-        self.metrics.register(self.caches, self.sequences)
+        self.generation = GenerationMetrics(self.metrics)
+        self.metrics.register(self.caches, self.sequences, self.generation)
         self.start_up = StartUp(settings, self.rules.default_chain)
         self.inspector = Inspector(
             InspectionLimits(settings.inspection_seconds, settings.inspection_mb),

@@ -1,0 +1,1 @@
+"""Language models: engines that answer with text, token by token."""
