@@ -6,13 +6,21 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from cohort.generative.events import Admitted, Closed, Ended, GenerationState, Preempted, Stepped
 from cohort.metrics import GenerationMetrics
 from cohort.workers.merged_metrics import merge_metrics
 from tests.aviary import open_aviary
 from tests.fakes import exposed, make_metrics
 
-GAUGES = {"running": 3, "waiting": 2, "cache_used": 256, "cache_total": 1024}
-COUNTERS = {"prompt_tokens": 70, "generated_tokens": 30, "prefix_hit_tokens": 16, "preemptions": 1}
+STATE = GenerationState(running=3, waiting=2, cache_used=256, cache_prefixes=128, cache_total=1024)
+EVENTS = (
+    Admitted(prompt=70, cached=16, waited=0.1, again=False),
+    Stepped(prompt=54, answer=1, between=(), seconds=0.1),
+    Preempted(tokens=71),
+    Admitted(prompt=71, cached=0, waited=0.1, again=True),
+    Stepped(prompt=71, answer=29, between=(0.1,) * 29, seconds=0.1),
+    Ended("OK", prompt=70, cached=16, answer=30, seconds=1.0),
+)
 
 
 def samples(text: str) -> dict[str, float]:
@@ -56,9 +64,9 @@ def test_workers_sum_their_sequences_and_tokens() -> None:
     metrics = make_metrics()
     generation = GenerationMetrics(metrics)
     metrics.register(generation)
-    counts = generation.counts("m", 1)
-    for name, value in (GAUGES | COUNTERS).items():
-        setattr(counts, name, value)
+    observe = generation.observer("m", "1", lambda: STATE)
+    for event in EVENTS:
+        observe(event)
     one = exposed(metrics)
     merging = merge_metrics([one, one])
     while True:
@@ -72,6 +80,7 @@ def test_workers_sum_their_sequences_and_tokens() -> None:
         "model_sequences_running": 6,
         "model_sequences_waiting": 4,
         "model_kv_cache_used_bytes": 512,
+        "model_kv_cache_prefix_bytes": 256,
         "model_kv_cache_total_bytes": 2048,
         "model_kv_cache_usage_ratio": 0.25,
         "model_prompt_tokens_total": 140,
@@ -79,3 +88,17 @@ def test_workers_sum_their_sequences_and_tokens() -> None:
         "model_prefix_hit_tokens_total": 32,
         "model_preemptions_total": 2,
     }
+
+
+def test_a_closed_engine_has_no_state() -> None:
+    """Its counts stay; those of a newer engine of the version are not lost."""
+    metrics = make_metrics()
+    generation = GenerationMetrics(metrics)
+    metrics.register(generation)
+    old = generation.observer("m", "1", lambda: STATE)
+    generation.observer("m", "1", lambda: STATE._replace(running=1))
+    old(EVENTS[-1])
+    old(Closed())
+    counted = samples(exposed(metrics))
+    assert counted["model_sequences_running"] == 1
+    assert counted["model_prompt_tokens_total"] == 70

@@ -22,6 +22,7 @@ SUMMED = frozenset(
         "model_sequences_running",
         "model_sequences_waiting",
         "model_kv_cache_used_bytes",
+        "model_kv_cache_prefix_bytes",
         "model_kv_cache_total_bytes",
         "memory_held_bytes",
         "memory_budget_bytes",
