@@ -11,6 +11,7 @@ from cohort.metrics import GenerationMetrics
 from cohort.workers.merged_metrics import merge_metrics
 from tests.aviary import open_aviary
 from tests.fakes import exposed, make_metrics
+from tests.parrot_callers import ask
 
 STATE = GenerationState(running=3, waiting=2, cache_used=256, cache_prefixes=128, cache_total=1024)
 EVENTS = (
@@ -37,7 +38,7 @@ async def test_tokens_are_timed_from_arrival_and_from_each_other(tmp_path: Path)
     """An answer of four tokens has one first token, three gaps and one mean time."""
     async with open_aviary(tmp_path) as aviary:
         aviary.metrics.register(GenerationMetrics(aviary.metrics))
-        _, heard = aviary.ask("one two three four")
+        _, heard = ask(aviary, "one two three four")
         await heard.over.wait()
         counted = samples(exposed(aviary.metrics))
     assert counted["gen_ai_server_time_to_first_token_seconds_count"] == 1
@@ -52,7 +53,7 @@ async def test_a_cut_answer_has_no_time_per_token(tmp_path: Path) -> None:
     """Its first token counts, because its caller got it."""
     async with open_aviary(tmp_path) as aviary:
         aviary.metrics.register(GenerationMetrics(aviary.metrics))
-        _, heard = aviary.ask("a " * 60, leave_after=4)
+        _, heard = ask(aviary, "a " * 60, leave_after=4)
         await heard.over.wait()
         counted = samples(exposed(aviary.metrics))
     assert counted["gen_ai_server_time_to_first_token_seconds_count"] == 1

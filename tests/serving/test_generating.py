@@ -11,6 +11,7 @@ from cohort.errors import InvalidInput
 from cohort.metrics import Metrics
 from tests.aviary import Aviary, open_aviary
 from tests.engines import ControlledEngine, make_entry, make_registry
+from tests.parrot_callers import ask
 from tests.planes import make_data_plane
 from tests.waiting import iterations
 
@@ -23,7 +24,7 @@ async def aviary(tmp_path: Path) -> AsyncIterator[Aviary]:
 
 async def test_an_answer_comes_in_parts_and_ends_once(aviary: Aviary) -> None:
     """A call receives the prepared prompt, then each piece, then the number of tokens."""
-    _, heard = aviary.ask("one two three")
+    _, heard = ask(aviary, "one two three")
     await heard.over.wait()
     assert heard.parts == ["[3]", "one", " two", " three", "[3]"]
     assert heard.error is None
@@ -32,7 +33,7 @@ async def test_an_answer_comes_in_parts_and_ends_once(aviary: Aviary) -> None:
 
 async def test_a_caller_who_leaves_gets_nothing_more(aviary: Aviary) -> None:
     """`leave` cancels the engine's work and releases the version."""
-    _, heard = aviary.ask("a " * 60, leave_after=4)
+    _, heard = ask(aviary, "a " * 60, leave_after=4)
     await heard.over.wait()
     assert aviary.parrot.said[0].cancelled
     assert aviary.parrot.leases.count == 0
@@ -42,7 +43,7 @@ async def test_a_caller_who_leaves_gets_nothing_more(aviary: Aviary) -> None:
 
 async def test_a_refused_prompt_is_an_error_without_parts(aviary: Aviary) -> None:
     """The error names the field of the request."""
-    _, heard = aviary.ask("a " * 64)
+    _, heard = ask(aviary, "a " * 64)
     await heard.over.wait()
     assert heard.parts == []
     assert isinstance(heard.error, InvalidInput)
