@@ -120,7 +120,9 @@ class Core:
         if settings.max_loaded_models is not None:
             make = partial(OnDemandRegistry, settings.max_loaded_models)
         opener = VersionOpener(settings.cache, self.rules, self.inspector, self.trust)
-        generative = GenerativeEngines(wake=self.scheduler.wake, opener=opener)
+        generative = GenerativeEngines(
+            wake=self.scheduler.wake, opener=opener, count=self.generation.observer
+        )
         onnx = OnnxEngines(
             wake=self.scheduler.wake,
             started=lambda: self.scheduler.started,
