@@ -93,9 +93,10 @@ def letter_tokenizer(size: int) -> Tokenizer:
     The first tokens are `SPECIAL`, then come the 256 bytes, so `size` must be at least 260.
     """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: at for at, token in enumerate([*SPECIAL, *alphabet])}
-    merges = list(itertools.islice(_merges(), size - len(vocabulary)))
-    vocabulary.update((a + b, len(vocabulary) + at) for at, (a, b) in enumerate(merges))
+    single = [*SPECIAL, *alphabet]
+    merges = list(itertools.islice(_merges(), size - len(single)))
+    tokens = [*single, *(start + end for start, end in merges)]
+    vocabulary = {token: at for at, token in enumerate(tokens)}
     return byte_level(Tokenizer(models.BPE(vocabulary, merges)))
 
 

@@ -31,7 +31,9 @@ class DecoderShape:
 
     vocabulary: Tokens; the first dimension of the embeddings.
     width: Values that describe a token between layers.
-    layers, heads, kv_heads, head_size: Of the attention.
+    layers: Pairs of an attention and a feed-forward part.
+    heads, kv_heads: Heads that query, and heads of keys and values.
+    head_size: Values in each head; GroupQueryAttention takes multiples of 16.
     inner: Values inside each layer's feed-forward part.
     context: The maximum of tokens of a prompt and its answer.
     tied: True if the embeddings are also the weights of the last layer.
@@ -70,7 +72,7 @@ class DecoderShape:
 
 
 def random_weights(shape: DecoderShape, *, seed: int = 0) -> Weights:
-    """Draw FP32 weights that keep the size of what they multiply; norms are 1."""
+    """Draw FP32 weights whose products keep their inputs' size; norms are 1."""
     chance = np.random.default_rng(seed)
     return {
         name: np.ones(size, np.float32)
@@ -176,12 +178,7 @@ def decoder_graph(
 def cache_interface(parts: GraphParts, shape: DecoderShape) -> None:
     """Add each layer's past keys and values as inputs, and the present ones as outputs."""
     for layer, part in itertools.product(range(shape.layers), ("key", "value")):
-        dims: list[int | str] = [
-            "batch_size",
-            shape.kv_heads,
-            "past_sequence_length",
-            shape.head_size,
-        ]
+        dims = ["batch_size", shape.kv_heads, "past_sequence_length", shape.head_size]
         parts.input(f"past_key_values.{layer}.{part}", parts.element_type, dims)
         dims[2] = "total_sequence_length"
         parts.output(f"present.{layer}.{part}", dims)
@@ -275,7 +272,7 @@ def linear(parts: GraphParts, weights: Weights, values: str, name: str) -> str:
 def int4(model: onnx.ModelProto) -> onnx.ModelProto:
     """Quantize each MatMul's weights to INT4, in blocks of 32, as the builder does for CPUs.
 
-    The embeddings stay as they are; a tied head must have been written as weights of its own.
+    The embeddings stay as they are; a tied head must have separate weights.
     """
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer  # noqa: PLC0415
 
