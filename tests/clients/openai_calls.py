@@ -71,8 +71,8 @@ def ask(client: openai.OpenAI, model: str) -> dict[str, Any]:
         "calls": [[one.function.name, one.function.arguments] for one in calls],
         "finish": called.choices[0].finish_reason,
         "after": after.choices[0].message.content,
-        "parsed": parsed.choices[0].message.parsed.model_dump(),  # type: ignore[union-attr]
-        "stream parsed": final.choices[0].message.parsed.model_dump(),  # type: ignore[union-attr]
+        "parsed": parsed.choices[0].message.parsed.model_dump(),
+        "stream parsed": final.choices[0].message.parsed.model_dump(),
         "texts": [one.text for one in texts.choices],
         "listed": listed,
         "retrieved": client.models.retrieve(model).id,
@@ -127,7 +127,7 @@ def ask_litellm(url: str, model: str) -> dict[str, Any]:
     }
 
 
-@tool
+@tool  # type: ignore[untyped-decorator]
 def look(at: str = "") -> str:
     """Look at something."""
     return at
