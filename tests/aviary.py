@@ -17,6 +17,8 @@ from cohort.connections.address_counts import Addresses
 from cohort.http.error_handlers import install_error_handlers
 from cohort.http.guards.limits import BodyLimit
 from cohort.http.guards.request_ids import RequestIds
+from cohort.http.openai.routes import openai_router
+from cohort.http.v1.routes import v1_router
 from cohort.http.v2.routes import v2_router
 from cohort.open_inference import NO_REGIONS
 from cohort.registry import Registry
@@ -57,9 +59,11 @@ class Aviary:
 
     @property
     def application(self) -> Any:
-        """FastAPI's application with the routes under /v2."""
+        """FastAPI's application with OpenAI's routes and those under /v1 and /v2."""
         control, authority = make_control_plane(self.registry, self.metrics), Authority(KeyRing())
         app = FastAPI()
+        app.include_router(openai_router(self.plane, control))
+        app.include_router(v1_router(self.plane, control))
         app.include_router(v2_router(self.plane, control, authority=authority, regions=NO_REGIONS))
         install_error_handlers(app)
         app.add_middleware(BodyLimit, limit=4 << 20, memory=self.plane.memory)

@@ -18,6 +18,9 @@ from cohort.generation import (
     Piece,
     PreparedGeneration,
     Sampling,
+    TokenLogprob,
+    ToolCall,
+    ToolReader,
     Usage,
 )
 from cohort.registry import (
@@ -35,6 +38,18 @@ from cohort.tensors import Arrays, TensorSpec
 SIGNATURE = Signature(
     [TensorSpec("text_input", "BYTES", (None,))], [TensorSpec("text_output", "BYTES", (None,))], ()
 )
+
+
+class Calls:
+    """Reads ` call:NAME` as a call without arguments. Implements `ToolReader`."""
+
+    def add(self, text: str) -> Sequence[str | ToolCall]:
+        word = text.strip()
+        called = word.startswith("call:")
+        return [ToolCall(word.removeprefix("call:"), "{}") if called else text]
+
+    def rest(self) -> Sequence[str | ToolCall]:
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +87,11 @@ class Saying:
         word = self._words[self._said] if self._words else ""
         text = f" {word}" if self._said else word
         finish: Finish = "stop" if last else ""
-        pieces = [Piece(n, text, (self._said,), (), finish) for n in range(self._choices)]
+        likely: Sequence[TokenLogprob] = ()
+        if (count := self._prepared.request.logprobs) is not None:
+            one = TokenLogprob(self._said, text, text.encode(), -0.5)
+            likely = [one._replace(top=[one] * count)]
+        pieces = [Piece(n, text, (self._said,), likely, finish) for n in range(self._choices)]
         self._said += 1
         self._reply.pieces(pieces)
         if self.cancelled or self._said == self._after:
@@ -127,6 +146,9 @@ class Parrot:
     def by_tensors(self) -> Self:
         return self
 
+    def read_tools(self) -> ToolReader | None:
+        return Calls()
+
     def prepare(self, request: GenerationRequest) -> Heard:
         prompt = request.prompt
         if isinstance(prompt, tuple):
@@ -136,8 +158,12 @@ class Parrot:
         words = text.split()
         if len(words) >= self.context_length:
             raise InvalidInput(
-                f"the prompt has {len(words)} tokens; the limit is {self.context_length}", "prompt"
+                f"the prompt has {len(words)} tokens; the limit is {self.context_length}",
+                "prompt",
+                "context_length_exceeded",
             )
+        if (request.max_tokens or 0) > self.context_length:
+            raise InvalidInput("max_tokens is larger than the context", "max_tokens")
         most = self.context_length if request.max_tokens is None else request.max_tokens
         return Heard(request, text, range(len(words)), most)
 

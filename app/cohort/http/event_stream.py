@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 EVENT_STREAM = "text/event-stream; charset=utf-8"
 
-NOT_STORED: Mapping[str, str] = {"cache-control": "no-store", "x-accel-buffering": "no"}
+NOT_STORED: Mapping[str, str] = {"cache-control": "no-cache, no-store", "x-accel-buffering": "no"}
 """Headers that make proxies pass on each event at once; the second one is nginx's."""
 
 EventPart = Encoded | bytes
@@ -55,12 +55,15 @@ async def respond_with_text(
     write_error: WriteError,
     model: str | None = None,
     version: str | None = None,
+    long_bytes: int = LARGE_BYTES,
 ) -> Response:
     """Answer one request to a language model.
 
     read: Makes the call of a body; on any thread. Raises InvalidInput.
     write_error: Writes the end of a stream that fails after its first event.
     model, version: The names in the path; default None: they are in the body.
+
+    long_bytes: The size above which a body is read on a thread; default LARGE_BYTES.
 
     Raises the error of a request that fails before its first event.
     """
@@ -71,9 +74,12 @@ async def respond_with_text(
     exchange = Generation[EventPart](plane, context_of(request), reply, hold)
     answering = _Answering(request, exchange, reply)
     try:
-        long = len(body) > LARGE_BYTES
+        long = len(body) > long_bytes
         exchange.read_text(read, body, model=model, version=version, long=long)
         whole = await reply.began
+    except CancelledError:  # the time to drain has ended
+        answering.end(cut := NotReady("the server is shutting down"))
+        raise cut from None
     except BaseException:
         answering.close()
         reply.forget()
