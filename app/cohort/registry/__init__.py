@@ -40,6 +40,7 @@ from cohort.registry.engine import (
     Site,
     StepDescription,
     TextEngine,
+    TokenCounter,
     Unmeasured,
     VersionDirectory,
 )
@@ -96,6 +97,7 @@ __all__ = [
     "State",
     "StepDescription",
     "TextEngine",
+    "TokenCounter",
     "Unload",
     "Unmeasured",
     "VersionDirectory",
