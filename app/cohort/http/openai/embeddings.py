@@ -19,11 +19,11 @@ from cohort.http.openai.options import MAX_NAME
 from cohort.serving import Headers, Lease, Outputs
 from cohort.tensors import Array, Arrays, only_vectors
 
-MAX_INPUTS = 2048
+MAX_EMBEDDED = 2048
 """As in OpenAI's API."""
 
-MAX_DIMENSIONS = 1 << 20
-LONG_BODY = 16 << 10
+MAX_LENGTH_ASKED = 1 << 20
+LONG_EMBEDDINGS_BYTES = 16 << 10
 
 TOKEN_WORK = 32
 """Cost of tokenizing a character, as bytes of JSON that take the same time."""
@@ -53,7 +53,7 @@ class EmbeddingsCall:
         self.model = fields.text("model", MAX_NAME)
         self._texts, self._ids = _read_inputs(fields)
         self._base64 = fields.one_of("encoding_format", ("float", "base64")) == "base64"
-        self._dimensions = fields.integer("dimensions", 1, MAX_DIMENSIONS)
+        self._dimensions = fields.integer("dimensions", 1, MAX_LENGTH_ASKED)
         user = fields.text("user", MAX_NAME)
         self.parameters: Mapping[str, object] = {"user": user} if user else {}
         fields.check_rest({}, {})
@@ -143,7 +143,7 @@ def embeddings_route() -> Route:
 
     def is_long(headers: Headers, body: bytes) -> bool:
         del headers
-        return len(body) > LONG_BODY
+        return len(body) > LONG_EMBEDDINGS_BYTES
 
     return Route(None, reader, takes_long=is_long, short_bytes=0)
 
@@ -160,8 +160,8 @@ def _read_inputs(fields: Fields) -> tuple[Sequence[str], Sequence[Ids]]:
         given = [given]
     if not given or "" in given or [] in given:
         raise wrong_value("input", "must not be empty, and no text or list in it may be")
-    if len(given) > MAX_INPUTS:
-        raise wrong_value("input", f"has {len(given)} elements, more than {MAX_INPUTS}")
+    if len(given) > MAX_EMBEDDED:
+        raise wrong_value("input", f"has {len(given)} elements, more than {MAX_EMBEDDED}")
     kind = given[0].__class__
     for number, one in enumerate(given):
         if one.__class__ is not kind or kind not in {str, list}:
