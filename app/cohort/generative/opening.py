@@ -16,7 +16,7 @@ from cohort.generative.config import (
 from cohort.generative.decoder import Decoder, SharedDecoder, token_bytes
 from cohort.generative.engine import SIGNATURE, GenerativeEngine
 from cohort.generative.events import MakeObserver
-from cohort.generative.generation_queue import GenerationQueue
+from cohort.generative.generation_queue import GenerationQueue, Parts
 from cohort.generative.plain_decoder import PlainDecoder
 from cohort.generative.preparing import Limits
 from cohort.generative.trial import parts_are_exact, try_decoder
@@ -40,8 +40,8 @@ MIN_SHARE = 4
 """By default, a cache takes free memory divided by this number."""
 
 
-BLOCK = 16
-"""The tokens of a block of prompts; if bits depend on the parts of prompts, `prefill_tokens`."""
+SMALL_PARTS = Parts(8, 32)
+"""The parts of prompts; if bits depend on them, all parts have `prefill_tokens`."""
 
 
 def open_language_model(
@@ -73,16 +73,17 @@ def open_language_model(
         policy = config.generation
         decoder, budget = make_decoder(opened.session, found, policy)
         try_decoder(decoder)
-        block = min(BLOCK, policy.prefill_tokens)
-        if not parts_are_exact(decoder, block, policy.prefill_tokens):
-            block = policy.prefill_tokens
+        parts = SMALL_PARTS
+        most = policy.prefill_tokens
+        if most < parts.block or not parts_are_exact(decoder, parts.unit, most):
+            parts = Parts(most, most)
     except BaseException:
         opened.close()
         raise
     if opened.opener.in_memory:
         opened.opener.close()  # the session holds the model
     return OpenedLanguageModel(
-        opened, found, vocabulary, decoder, budget, block, config, wake, count
+        opened, found, vocabulary, decoder, budget, parts, config, wake, count
     )
 
 
@@ -152,7 +153,7 @@ class OpenedLanguageModel:
     _vocabulary: Vocabulary
     _decoder: Decoder
     _budget: int
-    _block: int
+    _parts: Parts
     _config: ModelConfig
     _wake: Callable[[RunQueue], None]
     _count: MakeObserver
@@ -182,7 +183,7 @@ class OpenedLanguageModel:
             self._vocabulary,
             policy,
             self._budget,
-            self._block,
+            self._parts,
             wake=self._wake,
             observe=observe,
             name=f"model {site.model}, version {site.number}",
@@ -192,7 +193,7 @@ class OpenedLanguageModel:
         limits = Limits(
             self._found.context_length,
             self._budget,
-            self._block,
+            self._parts.block,
             self._decoder.vocabulary,
         )
         return GenerativeEngine(

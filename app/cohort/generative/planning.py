@@ -116,6 +116,20 @@ def next_to_enter(waiting: Sequence[Planned], running: Sequence[Planned], turn: 
     return min(own, key=lambda i: (waiting[i].arrived, i))
 
 
+def has_room_for_prompt(entering: Planned, running: Sequence[Planned], most: int) -> bool:
+    """Return True if a sequence may enter while other prompts of its caller are computed.
+
+    Long prompts enter one by one, because they are also computed one by one. `most` is the maximum
+    tokens of prompts that a step computes.
+    """
+    lacking = sum(
+        one.prompt - one.cached
+        for one in running
+        if one.caller == entering.caller and one.cached < one.prompt
+    )
+    return entering.prompt <= most or lacking < most
+
+
 def who_leaves_for(entering: Planned, running: Sequence[Planned]) -> int | None:
     """Return the position of the running sequence that makes room for another; None: no one.
 

@@ -37,13 +37,13 @@ def try_decoder(decoder: Decoder) -> None:
             )
 
 
-def parts_are_exact(decoder: Decoder, block: int, most: int) -> bool:
+def parts_are_exact(decoder: Decoder, unit: int, most: int) -> bool:
     """Return True if a prompt's bits do not depend on the lengths of the parts computed."""
-    count = min(max(most, block) + 2, decoder.length)
+    count = min(max(most, unit) + 2, decoder.length)
     prompt = [(7 * one + 3) % decoder.vocabulary for one in range(count)]
     found = []
     try:
-        for size in (count, block):
+        for size in (count, unit):
             starts = [*range(0, count - 1, size)]
             for start, stop in zip(starts, [*starts[1:], count], strict=True):
                 logits = decoder.prefill(0, prompt[start:stop], start)
