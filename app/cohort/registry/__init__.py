@@ -41,6 +41,7 @@ from cohort.registry.engine import (
     StepDescription,
     TextDescription,
     TextEngine,
+    TokenCounter,
     Unmeasured,
     VersionDirectory,
 )
@@ -98,6 +99,7 @@ __all__ = [
     "StepDescription",
     "TextDescription",
     "TextEngine",
+    "TokenCounter",
     "Unload",
     "Unmeasured",
     "VersionDirectory",
