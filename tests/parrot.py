@@ -18,6 +18,7 @@ from cohort.generation import (
     Piece,
     PreparedGeneration,
     Sampling,
+    TextInputs,
     TokenLogprob,
     ToolCall,
     ToolReader,
@@ -193,17 +194,20 @@ class Parrot:
         requests: int = 1,
         priority: int = 0,
     ) -> Cancellable:
-        heard = self.prepare(GenerationRequest(str(inputs["text_input"][0])))
+        text = str(inputs["text_input"][0])
+        request = inputs.requests[0] if isinstance(inputs, TextInputs) else GenerationRequest(text)
+        heard = self.prepare(request)
 
         class Whole:
             def __init__(self) -> None:
-                self.text = ""
+                self.texts = [""] * request.choices
 
             def pieces(self, pieces: Sequence[Piece]) -> None:
-                self.text += pieces[0].text
+                for piece in pieces:
+                    self.texts[piece.choice] += piece.text
 
             def ended(self, usage: Usage, error: object) -> None:
-                reply([np.array([self.text], object)], None)
+                reply([np.array(self.texts, object)], None)
 
         return self.generate(heard, Whole())
 

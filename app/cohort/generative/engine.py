@@ -15,12 +15,13 @@ from cohort.generation import (
     GenerationRequest,
     PreparedGeneration,
     Sampling,
+    TextInputs,
     ToolReader,
 )
 from cohort.generative.config import DecoderConfig
+from cohort.generative.generation_queue import GenerationQueue
 from cohort.generative.parameters import read_parameters
 from cohort.generative.preparing import Limits, prepare
-from cohort.generative.generation_queue import GenerationQueue
 from cohort.generative.sequence import Prepared, TextTicket
 from cohort.generative.text_rows import SideQueue, TextRows
 from cohort.generative.tool_calls import make_tool_reader
@@ -189,6 +190,13 @@ class GenerativeEngine:
             priority=priority,
             counted=False,
         )
+        if isinstance(inputs, TextInputs):
+            requests = inputs.requests
+            size = sum(len(str(text)) for text in inputs["text_input"].flat)
+            choices = [request.choices for request in requests]
+            return TextRows(
+                lambda: [self.prepare(one) for one in requests], size, send, reply, choices=choices
+            )
         return self._submit_rows(inputs, reply, {}, send, priority)
 
     def _submit_rows(

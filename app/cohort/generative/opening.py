@@ -10,8 +10,8 @@ from cohort.generative.config import DecoderConfig, read_genai_config
 from cohort.generative.decoder import Decoder, SharedDecoder, token_bytes
 from cohort.generative.engine import SIGNATURE, GenerativeEngine
 from cohort.generative.events import MakeObserver
-from cohort.generative.preparing import Limits
 from cohort.generative.generation_queue import GenerationQueue
+from cohort.generative.preparing import Limits
 from cohort.generative.trial import try_decoder
 from cohort.generative.vocabulary import Vocabulary, open_vocabulary
 from cohort.onnx_engine import OpenVersion, VersionOpener

@@ -175,7 +175,13 @@ class Lease:
             raise NotReady("this lease is closed")
         limit = _smaller(timeout, engine.timeout)
         if self._observed is not None:
-            reply = ObservedAnswer(prepared, reply, self._observed, self.served)
+            reply = ObservedAnswer(
+                prepared,
+                reply,
+                self._observed,
+                self.served,
+                tight_deadline=limit < engine.timeout,
+            )
         caller = self.context.caller
         submit = partial(
             self.text.generate,
