@@ -28,6 +28,8 @@ from cohort.registry import (
     Cancellable,
     EngineDescription,
     LeaseCount,
+    NotedTicket,
+    RequestNotes,
     RequestQueue,
     Site,
     Source,
@@ -71,6 +73,7 @@ class Saying:
     """
 
     times = None
+    remembered = False
 
     def __init__(
         self, prepared: PreparedGeneration, reply: GenerationReply, after: int | None = None
@@ -210,6 +213,20 @@ class Parrot:
                 reply([np.array(self.texts, object)], None)
 
         return self.generate(heard, Whole())
+
+    def submit_with(
+        self,
+        notes: RequestNotes,
+        inputs: Arrays,
+        reply: Reply,
+        *,
+        deadline: float = float("inf"),
+        timeout: float | None = None,
+        priority: int = 0,
+    ) -> NotedTicket:
+        saying = self.submit(inputs, reply)
+        assert isinstance(saying, Saying)
+        return saying
 
     def room_for(self, priority: int) -> int:
         return 8

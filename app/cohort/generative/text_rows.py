@@ -33,6 +33,7 @@ class TextRows:
 
     times: Times | None = None
     remembered = False
+    tokens = 0
 
     def __init__(
         self,
@@ -127,7 +128,7 @@ class _RowReply:
             self._rows.add(self._row + piece.choice, piece.text)
 
     def ended(self, usage: Usage, error: CohortError | None) -> None:
-        del usage
+        self._rows.tokens += usage.prompt + usage.answer
         self._rows.ended(error)
 
 

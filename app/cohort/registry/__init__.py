@@ -41,6 +41,7 @@ from cohort.registry.engine import (
     StepDescription,
     TextDescription,
     TextEngine,
+    TokenTicket,
     Unmeasured,
     VersionDirectory,
 )
@@ -98,6 +99,7 @@ __all__ = [
     "StepDescription",
     "TextDescription",
     "TextEngine",
+    "TokenTicket",
     "Unload",
     "Unmeasured",
     "VersionDirectory",

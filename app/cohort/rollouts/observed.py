@@ -93,7 +93,7 @@ class ObservedRequest:
         return replied
 
     def answering(self) -> None:
-        """Note that the caller has a part of the answer: if it leaves now, that is no evidence."""
+        """Note that the caller has a part of the answer: if it leaves now, that does not count."""
         self._answering = True
 
     def close(self, error: BaseException | None, *, now: float, seconds: float) -> None:

@@ -18,7 +18,7 @@ class ObservedAnswer:
     """Passes an answer on, and reports the whole text as tensors. Implements `GenerationReply`.
 
     A stream that an error cuts is a failure, whatever its caller got before. A caller that leaves
-    while it gets its answer is no evidence. Only greedy answers are reported with their text,
+    while it gets its answer does not count. Only greedy answers are reported with their text,
     because others may differ in every run: a shadow has nothing to compare.
 
     prepared: The request.
