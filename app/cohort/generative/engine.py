@@ -16,6 +16,7 @@ from cohort.generation import (
     GenerationRequest,
     PreparedGeneration,
     Sampling,
+    TextInputs,
     ToolReader,
 )
 from cohort.generative.config import DecoderConfig
@@ -191,6 +192,13 @@ class GenerativeEngine:
             priority=priority,
             counted=False,
         )
+        if isinstance(inputs, TextInputs):
+            requests = inputs.requests
+            size = sum(len(str(text)) for text in inputs["text_input"].flat)
+            choices = [request.choices for request in requests]
+            return TextRows(
+                lambda: [self.prepare(one) for one in requests], size, send, reply, choices=choices
+            )
         return self._submit_rows(inputs, reply, {}, send, priority)
 
     def _submit_rows(

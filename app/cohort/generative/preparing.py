@@ -86,9 +86,10 @@ def _max_tokens(request: GenerationRequest, count: int, limits: Limits, field: s
     left = limits.tokens - count
     if left < 1:
         raise InvalidInput(
-            f"the prompt has {count} tokens; with at least one of the answer, {why} holds "
-            f"{limits.tokens}",
+            f"this model's maximum context length is {limits.tokens} tokens ({why}), with at "
+            f"least one of the answer; the prompt has {count}",
             field,
+            "context_length_exceeded",
         )
     most = request.max_tokens
     if most is None:
