@@ -48,7 +48,7 @@ def test_texts_are_those_of_the_library(kind: str, text: str) -> None:
 
 @given(KINDS, st.lists(st.integers(0, 300), max_size=30))
 def test_any_tokens_have_a_text(kind: str, tokens: list[int]) -> None:
-    """Bytes that are no characters are replaced, and never come in halves."""
+    """Bytes that are not characters are replaced, and characters never come in halves."""
     tokenizer, vocabulary = opened(kind)
     tokens = [token % (vocabulary.size + 3) for token in tokens]
     parts = said(AnswerText(vocabulary), tokens)

@@ -1,6 +1,6 @@
 """The choice of the next token of many answers, from the logits of one run.
 
-A row's choice depends on its logits and its chooser alone, to the bit: sums run over blocks of one
+A row's choice depends on its logits and its chooser alone, to the bit. Sums run over blocks of one
 row, and every other operation is exact or elementwise.
 """
 
@@ -317,7 +317,7 @@ def _keep_nucleus(likely: Floats, top_p: float) -> None:
     """
     total = float(_block_sums(likely[None]).sum())
     needed = total * top_p
-    # Tokens with less than this are at most half of what is left out.
+    # Tokens with less than this sum to at most half of the probability that is left out.
     ids = np.flatnonzero(likely >= np.float32((total - needed) / (2 * len(likely))))
     values = likely[ids]
     before = 0.0

@@ -31,7 +31,7 @@ class Vocabulary:
     size: The largest id plus 1, those of added tokens included.
     end_tokens: The ids that end an answer.
     special: The ids that are not part of texts, such as end tokens.
-    template: The chat template; None if the model has none.
+    template: The chat template; None: the model does not chat.
     tool_tokens: Special tokens that begin calls of tools; `AnswerText` shows them if asked to.
     most_characters: The maximum characters of a prompt.
     """
