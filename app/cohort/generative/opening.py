@@ -22,7 +22,7 @@ from cohort.generative.preparing import Limits
 from cohort.generative.trial import parts_are_exact, try_decoder
 from cohort.generative.vocabulary import Vocabulary, open_vocabulary
 from cohort.onnx_engine import OpenVersion, VersionOpener
-from cohort.registry import EngineDescription, Site, Source
+from cohort.registry import EngineDescription, Site, Source, TextDescription
 from cohort.repository import GenerationPolicy, ModelConfig, Published
 from cohort.scheduling import RunQueue
 from cohort.session import (
@@ -221,6 +221,11 @@ class OpenedLanguageModel:
             self._opened.files,
             self._opened.published,
             processing={"text_input": sentence},
+            text=TextDescription(
+                min(self._found.context_length, self._budget),
+                self._vocabulary.template is not None,
+                cache,
+            ),
         )
 
     def close(self) -> None:
