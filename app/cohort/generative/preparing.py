@@ -45,6 +45,7 @@ def prepare(request: GenerationRequest, vocabulary: Vocabulary, limits: Limits) 
         raise InvalidInput(f"n must be from 1 to {MAX_CHOICES}, got {request.choices}", "n")
     check_stop(request.stop)
     check_sampling(request.sampling, vocabulary.size, request.logprobs)
+    check_stop(request.stop)
     field = "messages" if isinstance(request.prompt, Conversation) else "prompt"
     text, tokens = _tokenize(request, vocabulary, limits.vocabulary, field)
     most = _max_tokens(request, len(tokens), limits, field)

@@ -152,8 +152,8 @@ class ChoiceSequence:
             text, self.finish = self._text.rest(), "stop"
         else:
             text = self._text.add(token)
-            if self._text.stopped:
-                self.finish = "stop"
+            if self._text.stopped or self.chooser.ended:
+                text, self.finish = text + self._text.rest(), "stop"
             elif self.total >= self.limit:
                 text, self.finish = text + self._text.rest(), "length"
         logprobs = () if request.logprobs is None else (self._logprob(chosen),)
