@@ -131,7 +131,7 @@ async def test_an_error_ends_its_request_only(aviary: Aviary, client: Client) ->
     refused = [await told(stream) for _ in range(2)]
     assert {one.infer_response.id: one.error_message.split(",")[0] for one in refused} == {
         "1": "InvalidInput: temperature must be a number from 0 to 2",
-        "2": "InvalidInput: the prompt has 64 tokens; the limit is 64",
+        "2": "InvalidInput: this model's maximum context length is 64 tokens; the prompt has 64",
     }
     aviary.parrot.pauses_after = 1
     await stream.write(asking("a b", "3"))
