@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cohort.generation import ToolCall
+from cohort.generative.chat_template import ChatTemplate
 from cohort.generative.tool_calls import make_tool_reader
 from tests.generative import chat_templates
 
@@ -21,7 +22,7 @@ ROME = ToolCall("time", '{"city": "Rome", "more": {"a": ["}", "\\"", "</tool_cal
 
 
 def read(style: str, parts: list[str]) -> list[str | ToolCall]:
-    reader = make_tool_reader(SOURCES[style])
+    reader = make_tool_reader(ChatTemplate(SOURCES[style]))
     assert reader is not None
     found = [one for part in parts for one in reader.add(part)]
     found += reader.rest()
@@ -102,7 +103,7 @@ def test_text_is_never_lost(style: str, pieces: list[str]) -> None:
 
 def test_text_is_sent_at_once() -> None:
     """Only what may be part of a call is held back."""
-    reader = make_tool_reader(SOURCES["hermes"])
+    reader = make_tool_reader(ChatTemplate(SOURCES["hermes"]))
     assert reader is not None
     assert reader.add("Hello <tool") == ["Hello "]
     assert reader.add("box>") == ["<toolbox>"]
@@ -110,5 +111,5 @@ def test_text_is_sent_at_once() -> None:
 
 def test_models_without_markers_call_no_tools() -> None:
     """Their answers are text."""
-    assert make_tool_reader(chat_templates.TURNS) is None
+    assert make_tool_reader(ChatTemplate(chat_templates.TURNS)) is None
     assert make_tool_reader(None) is None

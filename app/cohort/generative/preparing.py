@@ -47,7 +47,9 @@ def prepare(request: GenerationRequest, vocabulary: Vocabulary, limits: Limits) 
     text, tokens = _tokenize(request, vocabulary, limits.vocabulary, field)
     most = _max_tokens(request, len(tokens), limits, field)
     guide = None if request.guide is None else compile_guide(request.guide, vocabulary)
-    return Prepared(request, text, tokens, most, name_blocks(tokens, limits.block), guide)
+    blocks = name_blocks(tokens, limits.block)
+    body = len(blocks) * limits.block
+    return Prepared(request, text, tokens, most, blocks, body, guide)
 
 
 def _tokenize(

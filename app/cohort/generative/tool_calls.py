@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cohort.generation import ToolCall, ToolReader
+from cohort.generative.chat_template import ChatTemplate
 
 HERMES = "<tool_call>"
 MISTRAL = "[TOOL_CALLS]"
@@ -39,10 +40,11 @@ class Style:
     named: bool = False
 
 
-def make_tool_reader(source: str | None) -> ToolReader | None:
-    """Return a reader for the markers in a chat template; None if it has none, or is None."""
-    if source is None:
+def make_tool_reader(template: ChatTemplate | None) -> ToolReader | None:
+    """Return a reader for the markers that a template contains; None if it contains none."""
+    if template is None:
         return None
+    source = template.source
     if HERMES in source:
         return ToolCallReader(Style(HERMES, "</tool_call>"))
     if MISTRAL in source:
