@@ -16,6 +16,7 @@ from cohort.generation import (
     GenerationRequest,
     PreparedGeneration,
     Sampling,
+    TextInputs,
     ToolReader,
 )
 from cohort.generative.config import DecoderConfig
@@ -48,6 +49,7 @@ class GenerativeEngine:
     queue: Its requests; closed with the engine.
     description: Returns the engine's description.
     timeout: The maximum time of a request, in seconds.
+    example: A prompt to show to callers.
     """
 
     labels: Sequence[str] = ()
@@ -66,12 +68,13 @@ class GenerativeEngine:
         *,
         description: Callable[[], EngineDescription],
         timeout: float,
+        example: str,
     ) -> None:
         self._session, self._config, self._vocabulary = session, config, vocabulary
         self._limits, self._queue, self._description = limits, queue, description
         self.timeout = timeout
         self.leases = LeaseCount()
-        self.example: Arrays | None = {"text_input": np.array(["Hello"], np.object_)}
+        self.example: Arrays | None = {"text_input": np.array([example], np.object_)}
 
     # -- TextEngine
 
@@ -189,6 +192,13 @@ class GenerativeEngine:
             priority=priority,
             counted=False,
         )
+        if isinstance(inputs, TextInputs):
+            requests = inputs.requests
+            size = sum(len(str(text)) for text in inputs["text_input"].flat)
+            choices = [request.choices for request in requests]
+            return TextRows(
+                lambda: [self.prepare(one) for one in requests], size, send, reply, choices=choices
+            )
         return self._submit_rows(inputs, reply, {}, send, priority)
 
     def _submit_rows(

@@ -42,6 +42,7 @@ from cohort.registry.engine import (
     TextDescription,
     TextEngine,
     TokenCounter,
+    TokenTicket,
     Unmeasured,
     VersionDirectory,
 )
@@ -100,6 +101,7 @@ __all__ = [
     "TextDescription",
     "TextEngine",
     "TokenCounter",
+    "TokenTicket",
     "Unload",
     "Unmeasured",
     "VersionDirectory",

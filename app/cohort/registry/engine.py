@@ -321,6 +321,16 @@ class NotedTicket(Cancellable, Protocol):
 
 
 @runtime_checkable
+class TokenTicket(Protocol):
+    """A request of tensors to a language model.
+
+    tokens: The tokens of its prompts and answers, once it has ended.
+    """
+
+    tokens: int
+
+
+@runtime_checkable
 class NotedEngine(Protocol):
     """An engine whose answers may also depend on RequestNotes."""
 
