@@ -58,7 +58,7 @@ async def test_a_cut_stream_is_a_failure_with_its_cause(tmp_path: Path) -> None:
         chat_target(aviary.url, "m", CHAT, callers=1, key=None) as (send, streams),
     ):
         aviary.parrot.pauses_after = 1
-        sending = asyncio.create_task(send(0))
+        sending = asyncio.ensure_future(send(0))
         await until(lambda: len(aviary.parrot.said) == 2)
         aviary.parrot.said[1].fail(InferenceFailed("the device is lost"))
         assert "the device is lost" in await sending

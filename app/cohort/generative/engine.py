@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 
 from cohort.batching import Outputs, Reply, RunResult
+from cohort.codec.sampling_parameters import read_generation
 from cohort.errors import Overloaded
 from cohort.generation import (
     GenerationReply,
@@ -20,7 +21,6 @@ from cohort.generation import (
 )
 from cohort.generative.config import DecoderConfig
 from cohort.generative.generation_queue import GenerationQueue
-from cohort.generative.parameters import read_parameters
 from cohort.generative.preparing import Limits, prepare
 from cohort.generative.sequence import Prepared, TextTicket
 from cohort.generative.text_rows import SideQueue, TextRows
@@ -212,7 +212,7 @@ class GenerativeEngine:
             raise Overloaded(f"{len(texts)} prompts exceed the model's queue (max_waiting)")
 
         def prepare_all() -> Sequence[Prepared]:
-            asked = [read_parameters(text, parameters, self.sampling) for text in texts]
+            asked = [read_generation(text, parameters, self.sampling) for text in texts]
             return [self.prepare(one) for one in asked]
 
         return TextRows(prepare_all, sum(map(len, texts)), send, reply)

@@ -25,6 +25,7 @@ from cohort.generative.events import (
 from cohort.generative.planning import (
     fill_holes,
     grow,
+    has_room_for_prompt,
     needed,
     next_chunks,
     next_to_enter,
@@ -36,6 +37,17 @@ from cohort.generative.steps import GenerationRun, Prefill, RunPlan, StepResult
 from cohort.generative.vocabulary import Vocabulary
 from cohort.repository import GenerationPolicy
 from cohort.scheduling import RunQueue
+
+
+class Parts(NamedTuple):
+    """The lengths of parts of prompts, in tokens.
+
+    unit: The length of the smallest part that is computed.
+    block: The length of the parts that are kept for later prompts, a multiple of `unit`.
+    """
+
+    unit: int
+    block: int
 
 
 class NextRun(NamedTuple):
@@ -66,11 +78,12 @@ class GenerationQueue:
     vocabulary: Its tokens.
     policy: The limits.
     budget: The maximum tokens of the cache.
+    parts: The lengths of parts of prompts.
     wake: Called with this queue when it has work: `Scheduler.wake`.
     observe: Receives the events.
     name: The model and version, for operators.
     device: The device of runs.
-    on_closed: Called once it is closed and its last run is over.
+    on_closed: Called once it is closed and its last run has ended.
     """
 
     shadow = False
@@ -82,6 +95,7 @@ class GenerationQueue:
         vocabulary: Vocabulary,
         policy: GenerationPolicy,
         budget: int,
+        parts: Parts,
         *,
         wake: Callable[[RunQueue], None],
         observe: Callable[[GenerationEvent], None],
@@ -92,6 +106,7 @@ class GenerationQueue:
         self.name, self.device = name, device
         self._decoder, self._vocabulary = decoder, vocabulary
         self._policy, self._budget = policy, budget
+        self._unit, self._block = parts
         self._wake, self._observe, self._on_closed = wake, observe, on_closed
         self._waiting: list[ChoiceSequence] = []
         self._running: list[ChoiceSequence] = []  # those that have a slot
@@ -102,6 +117,7 @@ class GenerationQueue:
         self._timers: dict[TextTicket, asyncio.TimerHandle] = {}
         self._ready = 0.0
         self._seconds = 0.01
+        self._prompt_seconds = self._decode_seconds = 0.0  # of one token; of one step
         self._entered = self._prefill_turn = 0
         self._last_turns: dict[str, int] = {}
         self._closed = False
@@ -122,7 +138,7 @@ class GenerationQueue:
             len(self._running),
             len(self._waiting),
             sum(one.reserved for one in self._running) * token,
-            len(self._prefixes) * self._policy.prefill_tokens * token,
+            len(self._prefixes) * self._block * token,
             self._budget * token,
         )
 
@@ -284,6 +300,7 @@ class GenerationQueue:
             result = run.results.popleft()
             for name, block in result.kept:
                 self._prefixes.add(name, block)
+            self._learn(result)
             self._report(result)
             self._send(result)
             for one, error in result.failed:
@@ -294,6 +311,8 @@ class GenerationQueue:
         for one, last in counted:
             if not last:
                 self._observe(FirstToken(result.at - one.arrived))
+        if not (result.prompt or counted):
+            return
         between = [result.at - last for _, last in counted if last]
         self._observe(Stepped(result.prompt, len(counted), between, result.seconds))
 
@@ -362,15 +381,17 @@ class GenerationQueue:
             placed = True
 
     def _may_enter(self, one: ChoiceSequence) -> bool:
-        """Return False while another choice of the same request computes the prompt."""
-        return all(other.decodes for other in self._running if other.ticket is one.ticket)
+        """Return False while another choice of the request, or of its caller, has a long prompt."""
+        if any(not s.decodes for s in self._running if s.ticket is one.ticket):
+            return False
+        return has_room_for_prompt(one, self._running, self._policy.prefill_tokens)
 
     def _place(self, one: ChoiceSequence, plan: RunPlan, now: float) -> None:
         """Give a sequence a slot, with the keys and values that others computed."""
         used = self._slots()
         one.slot = next(slot for slot in range(self._decoder.slots) if slot not in used)
         one.reserved = needed(one)
-        ticket, block = one.ticket, self._policy.prefill_tokens
+        ticket, block = one.ticket, self._block
         source = next((s for s in self._running if s.ticket is ticket and s.decodes), None)
         if ticket.logits is not None and source is not None:
             plan.copies.append((source.slot, one.slot, one.prompt))
@@ -390,9 +411,8 @@ class GenerationQueue:
 
     def _evict(self) -> None:
         """Drop kept blocks until the budget holds for all."""
-        block = self._policy.prefill_tokens
         free = self._budget - sum(one.reserved for one in self._running)
-        while len(self._prefixes) * block > free:
+        while len(self._prefixes) * self._block > free:
             self._prefixes.drop()
 
     def _move(self, plan: RunPlan) -> None:
@@ -408,25 +428,44 @@ class GenerationQueue:
             plan.moved.append(source)
 
     def _schedule(self, plan: RunPlan) -> None:
-        size, block = self._policy.prefill_tokens, self._policy.prefill_tokens
         beginning = set(map(id, plan.begins))
-        chunks = next_chunks(self._running, size, self._last_turns, self._prefill_turn)
+        ready = [one for one in self._running if one.decodes and id(one) not in beginning]
+        most = self._prompt_tokens() if ready else self._policy.prefill_tokens
+        chunks = next_chunks(self._running, self._unit, most, self._last_turns, self._prefill_turn)
         if chunks:
             self._prefill_turn += 1
         room = self._budget - sum(one.reserved for one in self._running)
-        room -= len(self._prefixes) * block
+        room = room // self._block - len(self._prefixes)
         for position, stop in chunks:
             one = self._running[position]
-            names, number = one.ticket.prepared.blocks, stop // block - 1
-            keep = b""
-            if stop % block == 0 and number < len(names) and names[number] not in self._prefixes:
-                keep = names[number] if room >= block else b""
-                room -= block
-            plan.prefills.append(Prefill(one, stop, keep))
+            keep = self._to_keep(one, stop)[: max(room, 0)]
+            room -= len(keep)
+            plan.prefills.append(Prefill(one, stop, keep, self._block))
             self._last_turns[one.caller] = self._prefill_turn
+        plan.decoding = ready
         chosen = {id(prefill.sequence) for prefill in plan.prefills}
-        for one in self._running:
-            if id(one) in chosen or id(one) in beginning:
-                continue
-            (plan.decoding if one.decodes else plan.resting).append(one)
-        plan.several = not (plan.prefills or plan.begins)
+        plan.resting = [one for one in self._running if not one.decodes and id(one) not in chosen]
+        plan.several = bool(plan.decoding) and not (plan.prefills or plan.begins)
+
+    def _prompt_tokens(self) -> int:
+        """Return the tokens of prompts that take about as long as the next tokens of answers."""
+        if not self._prompt_seconds:
+            return self._unit
+        tokens = int(self._decode_seconds / self._prompt_seconds)
+        return min(max(tokens, self._unit), self._policy.prefill_tokens)
+
+    def _to_keep(self, one: ChoiceSequence, stop: int) -> list[tuple[bytes, int]]:
+        """Return the blocks of the next part of a prompt that are not kept yet."""
+        block, names = self._block, one.ticket.prepared.blocks
+        numbers = range(one.cached // block, min(stop // block, len(names)))
+        return [(names[n], n * block) for n in numbers if names[n] not in self._prefixes]
+
+    def _learn(self, result: StepResult) -> None:
+        """Update the estimates of the durations of tokens."""
+        if result.prompt:
+            seconds = (result.seconds - result.decoding) / result.prompt
+            before = self._prompt_seconds or seconds
+            self._prompt_seconds = before + NEW_ESTIMATE * (seconds - before)
+        if result.pieces and result.decoding:
+            before = self._decode_seconds or result.decoding
+            self._decode_seconds = before + NEW_ESTIMATE * (result.decoding - before)

@@ -22,6 +22,7 @@ class Planned(Protocol):
     arrived: When its request arrived; earlier ones go first.
     total: Its tokens: the prompt, and the answer so far.
     prompt: The tokens of its prompt.
+    body: The tokens of its prompt that may be computed in several parts.
     limit: The maximum that `total` may reach.
     cached: Its tokens in the cache.
     reserved: The tokens of the cache that it may use.
@@ -37,6 +38,8 @@ class Planned(Protocol):
     def total(self) -> int: ...
     @property
     def prompt(self) -> int: ...
+    @property
+    def body(self) -> int: ...
     @property
     def limit(self) -> int: ...
     @property
@@ -54,7 +57,7 @@ def needed(sequence: Planned) -> int:
 
 
 class Growth(NamedTuple):
-    """What running sequences reserve before their next token.
+    """The reservations of running sequences before their next token.
 
     grown: The sequences that reserve more, each with its new number of tokens.
     out: The positions of those that leave the cache.
@@ -99,8 +102,8 @@ def next_to_enter(waiting: Sequence[Planned], running: Sequence[Planned], turn: 
     """Return the position of the waiting sequence that enters the cache next.
 
     The highest priority goes first. Among callers, it is the one with the fewest running sequences.
-    Among the sequences of a caller, it is in turn the oldest and the shortest one: many long
-    prompts do not keep short ones waiting, and none waits for ever.
+    Among the sequences of a caller, it is in turn the oldest and the shortest one. So long
+    prompts do not keep short ones waiting, and each enters at some time.
 
     turn: Counts the sequences that entered.
     """
@@ -116,8 +119,22 @@ def next_to_enter(waiting: Sequence[Planned], running: Sequence[Planned], turn: 
     return min(own, key=lambda i: (waiting[i].arrived, i))
 
 
+def has_room_for_prompt(entering: Planned, running: Sequence[Planned], most: int) -> bool:
+    """Return True if a sequence may enter while other prompts of its caller are computed.
+
+    Long prompts enter one by one, because they are also computed one by one. `most` is the maximum
+    tokens of prompts that a step computes.
+    """
+    lacking = sum(
+        one.prompt - one.cached
+        for one in running
+        if one.caller == entering.caller and one.cached < one.prompt
+    )
+    return entering.prompt <= most or lacking < most
+
+
 def who_leaves_for(entering: Planned, running: Sequence[Planned]) -> int | None:
-    """Return the position of the running sequence that makes room for another; None: nobody does.
+    """Return the position of the running sequence that makes room for another; None: no one.
 
     That is the youngest one of the lowest priority, if that is lower. Otherwise it is the youngest
     one of the caller with most sequences, if that caller has at least two more than the other.
@@ -149,14 +166,20 @@ class Chunk(NamedTuple):
 
 
 def next_chunks(
-    running: Sequence[Planned], size: int, last_turns: Mapping[str, int], turn: int
+    running: Sequence[Planned],
+    unit: int,
+    most: int,
+    last_turns: Mapping[str, int],
+    turn: int,
 ) -> list[Chunk]:
-    """Choose parts of prompts for one step, of at most `size` tokens together.
+    """Choose parts of prompts for one step, of at most `most` tokens together.
 
     The highest priority goes first. The callers take turns, and each caller's sequences: the
-    oldest one, then the one that lacks the least. The parts of a prompt end at multiples of `size`,
-    whatever else runs, so that an answer's bits do not depend on that.
+    oldest one, then the one that lacks the least. Parts of a body end at multiples of `unit`. The
+    rest behind it is one part, even if it is longer than `most`. So the bits of an answer do not
+    depend on what else runs: those of the last token depend on the tokens in its run.
 
+    unit: The tokens of the smallest part of a body; the first part may be that long in any case.
     last_turns: The last turn of each caller.
     turn: Counts the steps with parts of prompts.
     """
@@ -168,13 +191,17 @@ def next_chunks(
         return -one.priority, last_turns.get(one.caller, -1), first, one.arrived, i
 
     chunks: list[Chunk] = []
-    left = size
+    left = max(most, unit)
     for i in sorted(lacking, key=order):
-        one = running[i]
-        stop = min((one.cached // size + 1) * size, one.prompt)
-        if stop - one.cached <= left:
+        one, start = running[i], running[i].cached
+        stop = min(start + left // unit * unit, one.body)
+        if stop > start:
             chunks.append(Chunk(i, stop))
-            left -= stop - one.cached
+            left -= stop - start
+            start = stop
+        if start == one.body and (one.prompt - start <= left or not chunks):
+            chunks.append(Chunk(i, one.prompt))
+            left = max(left - (one.prompt - start), 0)
     return chunks
 
 

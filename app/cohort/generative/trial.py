@@ -1,4 +1,4 @@
-"""A trial of a decoder at load: sequences beside each other must be computed as alone."""
+"""A trial of a decoder at load: a shared step must give each sequence the logits of a lone one."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ TOLERANCE = 0.05
 def try_decoder(decoder: Decoder) -> None:
     """Run two prompts alone and together. Raises LoadFailed.
 
-    A provider or a graph that mixes sequences, or that does not keep their keys and values in
-    place, would give callers parts of others' answers.
+    A provider or a graph may mix sequences, or not keep their keys and values in place. It would
+    give callers parts of others' answers.
     """
     if decoder.slots < 2 or decoder.length < 8:
         return
@@ -35,6 +35,31 @@ def try_decoder(decoder: Decoder) -> None:
                 "sequences influence each other: a step of two does not give the logits of each "
                 "alone"
             )
+
+
+def parts_are_exact(decoder: Decoder, unit: int, most: int) -> bool:
+    """Return True if the bits of a prompt do not depend on the lengths of its parts.
+
+    unit, most: The shortest and the longest part.
+    """
+    body = min(most, decoder.length - 2) // unit * unit
+    prompt = [(7 * one + 3) % decoder.vocabulary for one in range(body + 2)]
+    found = []
+    try:
+        for size in {body, unit, 2 * unit, body - unit}:
+            for start in range(0, body, max(size, unit)):
+                stop = min(start + max(size, unit), body)
+                decoder.prefill(0, prompt[start:stop], start)
+            logits = decoder.prefill(0, prompt[body:], body)
+            found.append((logits.copy(), decoder.read(0, 0, body + 2)))
+    except CohortError as error:
+        raise LoadFailed(f"its first tokens failed: {error}") from error
+    decoder.free(0)
+    return all(
+        np.array_equal(one, other)
+        for again in found[1:]
+        for one, other in zip(found[0], again, strict=True)
+    )
 
 
 def _continue(decoder: Decoder, prompts: list[list[int]]) -> list[Array]:

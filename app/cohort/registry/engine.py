@@ -395,6 +395,19 @@ class TextEngine(Protocol):
         """
 
 
+@runtime_checkable
+class TokenCounter(Protocol):
+    """An engine whose only input is texts [N] that its tokenizer turns into ids."""
+
+    def count_tokens(self, inputs: Arrays, check: Callable[[], None]) -> int:
+        """Return the number of ids of a request's inputs, on any thread.
+
+        check: Called repeatedly; its exception ends the work.
+
+        Raises InvalidInput.
+        """
+
+
 class NotedQueue:
     """Submits requests with the notes of a caller's request. Is a `RequestQueue`.
 

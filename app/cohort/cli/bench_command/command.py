@@ -41,7 +41,9 @@ INTERRUPTED = 130
     "--binary", is_flag=True, help="Send binary tensors instead of JSON (always on for gRPC)."
 )
 @click.option("--chat", is_flag=True, help="Stream chats with a language model (OpenAI's API).")
-@click.option("--prompt", default="Hello, how are you?", show_default=True, help="Message of a chat.")
+@click.option(
+    "--prompt", default="Hello, how are you?", show_default=True, help="Message of a chat."
+)
 @click.option("--max-tokens", default=64, show_default=True, type=click.IntRange(1, 1_000_000),
     help="Tokens of a chat's answer.")  # fmt: skip
 @click.option("--temperature", default=0.0, show_default=True, type=click.FloatRange(0, 100))
