@@ -49,6 +49,7 @@ class GenerativeEngine:
     queue: Its requests; closed with the engine.
     description: Returns the engine's description.
     timeout: The maximum time of a request, in seconds.
+    example: A prompt to show to callers.
     """
 
     labels: Sequence[str] = ()
@@ -67,12 +68,13 @@ class GenerativeEngine:
         *,
         description: Callable[[], EngineDescription],
         timeout: float,
+        example: str,
     ) -> None:
         self._session, self._config, self._vocabulary = session, config, vocabulary
         self._limits, self._queue, self._description = limits, queue, description
         self.timeout = timeout
         self.leases = LeaseCount()
-        self.example: Arrays | None = {"text_input": np.array(["Hello"], np.object_)}
+        self.example: Arrays | None = {"text_input": np.array([example], np.object_)}
 
     # -- TextEngine
 

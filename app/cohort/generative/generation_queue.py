@@ -241,6 +241,9 @@ class GenerationQueue:
         self._observe(Closed())
         if self._run is None:
             self._on_closed()
+        else:
+            self._run.interrupted = True
+            self._decoder.stop()
 
     # -- runs
 

@@ -144,6 +144,15 @@ def check_names(config: DecoderConfig, signature: Signature) -> None:
         raise LoadFailed("its keys and values must have one datatype of at least 8 bits")
 
 
+def _example(config: ModelConfig) -> str:
+    """Return the prompt of the config's example, to be shown."""
+    for example in config.example:
+        text = example.get("text_input") if isinstance(example, Mapping) else None
+        if isinstance(text, list) and text and isinstance(text[0], str):
+            return text[0]
+    return "Hello"
+
+
 @dataclass(frozen=True, slots=True)
 class OpenedLanguageModel:
     """A language model that is open. Implements `OpenedVersion`."""
@@ -204,6 +213,7 @@ class OpenedLanguageModel:
             queue,
             description=self._describe,
             timeout=self._config.timeout_ms / 1000,
+            example=_example(self._config),
         )
 
     def _describe(self) -> EngineDescription:

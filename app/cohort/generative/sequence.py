@@ -15,7 +15,7 @@ from cohort.generation import (
     TokenLogprob,
     Usage,
 )
-from cohort.generative.answer_text import AnswerText
+from cohort.generative.answer_text import begin_answer
 from cohort.generative.guidance import CompiledGuide
 from cohort.generative.sampling import Chooser, Chosen
 from cohort.generative.vocabulary import Vocabulary
@@ -132,7 +132,7 @@ class ChoiceSequence:
             logprobs=request.logprobs,
             guide=None if prepared.guide is None else prepared.guide.start(),
         )
-        self._text = AnswerText(vocabulary, request.stop)
+        self._text = begin_answer(vocabulary, request, prepared.prompt)
 
     @property
     def total(self) -> int:
