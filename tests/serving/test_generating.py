@@ -72,6 +72,7 @@ async def test_a_span_has_the_tokens_of_an_answer(aviary: Aviary, leave_after: i
         dict(one.attributes or {}) for one in exporter.get_finished_spans() if one.name == "request"
     ]
     assert found["gen_ai.request.model"] == "m"
+    assert found["gen_ai.operation.name"] == "text_completion"
     assert found["gen_ai.usage.input_tokens"] == 3
     assert found["gen_ai.usage.output_tokens"] == (2 if leave_after else 3)
     assert found.get("gen_ai.response.finish_reasons") == (None if leave_after else ("stop",))
