@@ -76,7 +76,8 @@ def _reserve(size: int) -> mmap.mmap:
     if LINUX:
         # By default, a mapping is shared, and DONTNEED keeps its content.
         return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE)
-    return mmap.mmap(-1, size)
+    else:  # noqa: RET505 - otherwise mypy calls it unreachable
+        return mmap.mmap(-1, size)
 
 
 def _give_back(memory: mmap.mmap, start: int, size: int) -> None:
