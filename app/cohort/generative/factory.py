@@ -38,6 +38,11 @@ def is_plain_decoder(path: Path) -> bool:
     return is_decoder([one.name for one in found.inputs], [one.name for one in found.outputs])
 
 
+def is_language_model(path: Path) -> bool:
+    """Return True if a version with this file is a language model."""
+    return path.name == GENAI_FILE or is_plain_decoder(path)
+
+
 class GenerativeEngines:
     """Opens `genai_config.json` with a decoder. Implements `EngineFactory`.
 

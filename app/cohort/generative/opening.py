@@ -211,12 +211,22 @@ class OpenedLanguageModel:
             self._vocabulary,
             limits,
             queue,
-            description=self._describe,
+            description=self.describe,
             timeout=self._config.timeout_ms / 1000,
             example=_example(self._config),
         )
 
-    def _describe(self) -> EngineDescription:
+    @property
+    def text(self) -> TextDescription:
+        """The language model."""
+        return TextDescription(
+            min(self._found.context_length, self._budget),
+            self._vocabulary.template is not None,
+            self._budget * self._decoder.token_bytes,
+        )
+
+    def describe(self) -> EngineDescription:
+        """Describe its engine."""
         session = self._opened.session
         cache = self._budget * self._decoder.token_bytes
         way = "one after the other" if isinstance(self._decoder, PlainDecoder) else "in one run"
@@ -231,11 +241,7 @@ class OpenedLanguageModel:
             self._opened.files,
             self._opened.published,
             processing={"text_input": sentence},
-            text=TextDescription(
-                min(self._found.context_length, self._budget),
-                self._vocabulary.template is not None,
-                cache,
-            ),
+            text=self.text,
         )
 
     def close(self) -> None:
