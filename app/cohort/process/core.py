@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from sys import maxsize
 
 import structlog
 
 from cohort.batching import Watchdog
 from cohort.connections.memory import MemoryBudget
+from cohort.generative.factory import GenerativeEngines, PlainDecoders
 from cohort.inspection import Inspected, InspectionLimits, Inspector
-from cohort.metrics import CacheMetrics, Metrics, RolloutMetrics, SequenceMetrics, StepMetrics
+from cohort.metrics import (
+    CacheMetrics,
+    GenerationMetrics,
+    Metrics,
+    RolloutMetrics,
+    SequenceMetrics,
+    StepMetrics,
+)
 from cohort.onnx_engine import OnnxEngines, VersionOpener
 from cohort.pipelines import PipelineEngines, asked_by_pipeline
 from cohort.process.events import Listeners
@@ -44,6 +53,7 @@ class Core:
     inspector: Inspects models before they are opened.
     memory: The memory that requests may use.
     workroom: Prepares inputs as configs require.
+    generation: The counts of language models.
     metrics: The metrics; other parts register theirs here.
     start_up: Reports the first models.
     registry: The models.
@@ -55,9 +65,12 @@ class Core:
 
     settings: The settings of the process.
     traced: True if requests may have spans; default: False.
+    on_demand: True to load each model when it is first asked for; default: False.
     """
 
-    def __init__(self, settings: Settings, *, traced: bool = False) -> None:
+    def __init__(
+        self, settings: Settings, *, traced: bool = False, on_demand: bool = False
+    ) -> None:
         self.rules = model_rules(
             settings.max_model_mb, settings.max_nodes, settings.custom_ops, settings.providers
         )
@@ -73,7 +86,8 @@ class Core:
         self.metrics = Metrics()
         self.caches = CacheMetrics()
         self.sequences = SequenceMetrics()
-        self.metrics.register(self.caches, self.sequences)
+        self.generation = GenerationMetrics(self.metrics)
+        self.metrics.register(self.caches, self.sequences, self.generation)
         self.start_up = StartUp(settings, self.rules.default_chain)
         self.inspector = Inspector(
             InspectionLimits(settings.inspection_seconds, settings.inspection_mb),
@@ -82,7 +96,7 @@ class Core:
         )
         self.registry_events = Listeners[RegistryEvent]()
         self._steps = StepMetrics(self.metrics)
-        self.registry = self._make_registry(settings)
+        self.registry = self._make_registry(settings, on_demand=on_demand)
         self.registry.may_be_empty = settings.multi_model
         self.rollout_events = Listeners[RolloutEvent]()
         self.rollouts = Rollouts(lambda: self.registry.catalog, self.rollout_events)
@@ -105,22 +119,29 @@ class Core:
         self.rollout_events.add(rollout_metrics.observe)
         self.rollout_events.add(log_event)
 
-    def _make_registry(self, settings: Settings) -> Registry:
+    def _make_registry(self, settings: Settings, *, on_demand: bool) -> Registry:
         make: Callable[..., Registry] = Registry
-        if settings.max_loaded_models is not None:
-            make = partial(OnDemandRegistry, settings.max_loaded_models)
+        most = settings.max_loaded_models
+        if most is not None or on_demand:
+            most = maxsize if most is None else most
+            make = partial(OnDemandRegistry, most, 0 if on_demand else most)
+        opener = VersionOpener(settings.cache, self.rules, self.inspector, self.trust)
+        generative = GenerativeEngines(
+            wake=self.scheduler.wake, opener=opener, count=self.generation.observer
+        )
         onnx = OnnxEngines(
             wake=self.scheduler.wake,
             started=lambda: self.scheduler.started,
             count=self.metrics.batches_of,
-            opener=VersionOpener(settings.cache, self.rules, self.inspector, self.trust),
+            opener=opener,
             inline_run=self.watchdog.inline,
         )
         pipelines = PipelineEngines(
             lambda: self.registry, count=self._steps.steps_of, trust=self.trust
         )
         engines = [
-            self._processed(onnx, settings, asked_by_config),
+            generative,
+            PlainDecoders(self._processed(onnx, settings, asked_by_config), generative),
             self._processed(pipelines, settings, asked_by_pipeline),
         ]
         return make(engines, observe=self.registry_events, trust=self.trust)
