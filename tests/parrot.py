@@ -108,6 +108,9 @@ class Parrot:
     def by_tensors(self) -> Self:
         return self
 
+    def read_tools(self) -> None:
+        """It calls no tools."""
+
     def prepare(self, request: GenerationRequest) -> Heard:
         prompt = request.prompt
         if isinstance(prompt, tuple):

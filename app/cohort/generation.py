@@ -128,6 +128,30 @@ class Piece(NamedTuple):
     finish: Finish = ""
 
 
+class ToolCall(NamedTuple):
+    """A call of a tool, which the model wrote into its answer.
+
+    name: The tool's name; it may be one that the request does not have.
+    arguments: Its arguments, a JSON object as text.
+    """
+
+    name: str
+    arguments: str
+
+
+class ToolReader(Protocol):
+    """Finds calls of tools in the text of one choice, by the markers of the model."""
+
+    def add(self, text: str) -> Sequence[str | ToolCall]:
+        """Return the texts and the calls that are complete, in order.
+
+        Text that may be part of a call is held back. A malformed call is text.
+        """
+
+    def rest(self) -> Sequence[str | ToolCall]:
+        """Return what was held back, at the end of the answer."""
+
+
 class Usage(NamedTuple):
     """The tokens of a request.
 

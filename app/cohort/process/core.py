@@ -10,6 +10,7 @@ import structlog
 
 from cohort.batching import Watchdog
 from cohort.connections.memory import MemoryBudget
+from cohort.generative.factory import GenerativeEngines
 from cohort.inspection import Inspected, InspectionLimits, Inspector
 from cohort.metrics import CacheMetrics, Metrics, RolloutMetrics, SequenceMetrics, StepMetrics
 from cohort.onnx_engine import OnnxEngines, VersionOpener
@@ -109,17 +110,20 @@ class Core:
         make: Callable[..., Registry] = Registry
         if settings.max_loaded_models is not None:
             make = partial(OnDemandRegistry, settings.max_loaded_models)
+        opener = VersionOpener(settings.cache, self.rules, self.inspector, self.trust)
+        generative = GenerativeEngines(wake=self.scheduler.wake, opener=opener)
         onnx = OnnxEngines(
             wake=self.scheduler.wake,
             started=lambda: self.scheduler.started,
             count=self.metrics.batches_of,
-            opener=VersionOpener(settings.cache, self.rules, self.inspector, self.trust),
+            opener=opener,
             inline_run=self.watchdog.inline,
         )
         pipelines = PipelineEngines(
             lambda: self.registry, count=self._steps.steps_of, trust=self.trust
         )
         engines = [
+            generative,
             self._processed(onnx, settings, asked_by_config),
             self._processed(pipelines, settings, asked_by_pipeline),
         ]

@@ -14,7 +14,13 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from cohort.batching import BatchEvent, BatchPolicy, Outputs, Reply, RunResult, Times
-from cohort.generation import GenerationReply, GenerationRequest, PreparedGeneration, Sampling
+from cohort.generation import (
+    GenerationReply,
+    GenerationRequest,
+    PreparedGeneration,
+    Sampling,
+    ToolReader,
+)
 from cohort.profiling import ProfileResult
 from cohort.registry.source import Source
 from cohort.repository import Published
@@ -334,6 +340,9 @@ class TextEngine(Protocol):
     @property
     def sampling(self) -> Sampling:
         """The model's defaults, for fields that a request leaves out."""
+
+    def read_tools(self) -> ToolReader | None:
+        """Return a reader of calls of tools for one choice; None if the model makes none."""
 
     def prepare(self, request: GenerationRequest) -> PreparedGeneration:
         """Tokenize the prompt and check the request's limits, on any thread.

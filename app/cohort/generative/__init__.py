@@ -1,0 +1,1 @@
+"""Language models: text in, tokens out, many answers in one run."""
