@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -151,6 +151,33 @@ def test_choice_does_not_depend_on_other_rows(
         assert choose(spread[:, -1, 1:-2], shuffled) == [ones[i] for i in order]
 
 
+@given(
+    st.integers(0, 1 << 30),
+    st.sampled_from([0.8, 1.0, 1.7]),
+    st.sampled_from([-1.0, 0.0, 0.5]),
+    st.sampled_from([-0.5, 0.0, 0.5]),
+)
+def test_penalties_and_biases_change_the_most_likely_token(
+    seed: int, repetition: float, presence: float, frequency: float
+) -> None:
+    """With temperature 0, each token is the most likely one after all of them."""
+    (logits,) = make_logits(1, 40, seed, scale=0.5, ties=False)
+    sampling = Sampling(
+        temperature=0,
+        repetition_penalty=repetition,
+        presence_penalty=presence,
+        frequency_penalty=frequency,
+        logit_bias={3: 0.5, 4: -0.5},
+    )
+    prompt = [1, 1, 2, 3, *range(20, 30)]
+    chooser = Chooser(sampling, prompt)
+    answer: list[int] = []
+    for _ in range(30):
+        (token,) = tokens_of(choose(logits[None], [chooser]))
+        assert [token] == list(expected(logits, sampling, prompt, answer))
+        answer.append(token)
+
+
 @given(st.integers(0, 1 << 30), SIZES, st.booleans())
 def test_logprobs_are_those_of_the_model(seed: int, size: int, ties: bool) -> None:
     """They are the log-softmax of the logits before any option; of equal tokens, lower ids win."""
@@ -166,7 +193,8 @@ def test_logprobs_are_those_of_the_model(seed: int, size: int, ties: bool) -> No
     assert chosen.logprob == pytest.approx(logprobs[chosen.token], abs=1e-4)
 
 
-@given(st.integers(0, 1 << 30), st.integers(1, 5000), st.integers(1, 5000), st.booleans())
+@example(0, 5000, 60, False)
+@given(st.integers(0, 1 << 30), st.integers(1, 5000), st.integers(1, 100), st.booleans())
 def test_most_likely_tokens_are_exact(seed: int, size: int, count: int, ties: bool) -> None:
     """They are those of a stable sort, for all sizes and counts."""
     (logits,) = make_logits(1, size, seed, scale=3.0, ties=ties)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from cohort.generation import Conversation
 
 
@@ -17,3 +19,8 @@ class ChatTemplate:
     def render(self, conversation: Conversation) -> str:
         """Return the prompt. Raises InvalidInput, which names `messages`."""
         return "".join(f"{one['role']}: {one['content']}\n" for one in conversation.messages)
+
+
+def open_template(folder: Path) -> ChatTemplate | None:
+    """Read the chat template."""
+    return None
