@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 
 from cohort.batching import Outputs, Reply, RunResult
-from cohort.errors import InvalidInput, NotReady
+from cohort.errors import CohortError, InvalidInput, NotReady
 from cohort.generation import (
     Finish,
     GenerationReply,
@@ -18,6 +18,9 @@ from cohort.generation import (
     Piece,
     PreparedGeneration,
     Sampling,
+    TokenLogprob,
+    ToolCall,
+    ToolReader,
     Usage,
 )
 from cohort.registry import (
@@ -37,6 +40,18 @@ SIGNATURE = Signature(
 )
 
 
+class Calls:
+    """Reads ` call:NAME` as a call without arguments. Implements `ToolReader`."""
+
+    def add(self, text: str) -> Sequence[str | ToolCall]:
+        word = text.strip()
+        called = word.startswith("call:")
+        return [ToolCall(word.removeprefix("call:"), "{}") if called else text]
+
+    def rest(self) -> Sequence[str | ToolCall]:
+        return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Heard:
     """A prepared request. Implements `PreparedGeneration`."""
@@ -48,14 +63,21 @@ class Heard:
 
 
 class Saying:
-    """An answer in progress: one word in each iteration of the event loop."""
+    """An answer in progress: one word in each iteration of the event loop.
+
+    after: The words after which it waits for `resume`; None: it does not wait.
+    """
 
     times = None
 
-    def __init__(self, prepared: PreparedGeneration, reply: GenerationReply) -> None:
+    def __init__(
+        self, prepared: PreparedGeneration, reply: GenerationReply, after: int | None = None
+    ) -> None:
+        self._after = after
         self._words = prepared.text.split()[: prepared.max_tokens]
         self._choices = prepared.request.choices
         self._prepared, self._reply = prepared, reply
+        self.request = prepared.request
         self._said = 0
         self.cancelled = False
         self._next = asyncio.get_running_loop().call_soon(self._say)
@@ -65,16 +87,27 @@ class Saying:
         word = self._words[self._said] if self._words else ""
         text = f" {word}" if self._said else word
         finish: Finish = "stop" if last else ""
-        pieces = [Piece(n, text, (self._said,), (), finish) for n in range(self._choices)]
+        likely: Sequence[TokenLogprob] = ()
+        if (count := self._prepared.request.logprobs) is not None:
+            one = TokenLogprob(self._said, text, text.encode(), -0.5)
+            likely = [one._replace(top=[one] * count)]
+        pieces = [Piece(n, text, (self._said,), likely, finish) for n in range(self._choices)]
         self._said += 1
         self._reply.pieces(pieces)
-        if self.cancelled:
+        if self.cancelled or self._said == self._after:
             return
         if last:
             count = self._said * self._choices
             self._reply.ended(Usage(len(self._prepared.prompt), count), None)
         else:
             self._next = asyncio.get_running_loop().call_soon(self._say)
+
+    def resume(self) -> None:
+        self._next = asyncio.get_running_loop().call_soon(self._say)
+
+    def fail(self, error: CohortError) -> None:
+        self.cancel()
+        self._reply.ended(Usage(len(self._prepared.prompt), self._said), error)
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -85,7 +118,12 @@ class Saying:
 
 
 class Parrot:
-    """Implements `BatchEngine` and `TextEngine`."""
+    """Implements `BatchEngine` and `TextEngine`.
+
+    pauses_after: The words after which each answer waits; None: it does not wait.
+    """
+
+    pauses_after: int | None = None
 
     labels: Sequence[str] = ()
     optional_inputs: Sequence[TensorSpec] = ()
@@ -108,8 +146,8 @@ class Parrot:
     def by_tensors(self) -> Self:
         return self
 
-    def read_tools(self) -> None:
-        """It calls no tools."""
+    def read_tools(self) -> ToolReader | None:
+        return Calls()
 
     def prepare(self, request: GenerationRequest) -> Heard:
         prompt = request.prompt
@@ -120,8 +158,12 @@ class Parrot:
         words = text.split()
         if len(words) >= self.context_length:
             raise InvalidInput(
-                f"the prompt has {len(words)} tokens; the limit is {self.context_length}", "prompt"
+                f"the prompt has {len(words)} tokens; the limit is {self.context_length}",
+                "prompt",
+                "context_length_exceeded",
             )
+        if (request.max_tokens or 0) > self.context_length:
+            raise InvalidInput("max_tokens is larger than the context", "max_tokens")
         most = self.context_length if request.max_tokens is None else request.max_tokens
         return Heard(request, text, range(len(words)), most)
 
@@ -137,7 +179,7 @@ class Parrot:
     ) -> Saying:
         if self.closed:
             raise NotReady("this version is being unloaded")
-        self.said.append(Saying(prepared, reply))
+        self.said.append(Saying(prepared, reply, self.pauses_after))
         return self.said[-1]
 
     def submit(

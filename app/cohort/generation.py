@@ -82,6 +82,8 @@ class GenerationRequest:
     logprobs: The number of most likely tokens to report with each token; None: no logprobs.
     guide: The form of the answer; default None: any text.
     ignore_end: True to continue after the model's end token, for measurements; default False.
+    other_prompts: Further prompts with the same options; default: empty. Their choices follow those
+        of `prompt`. Engines get each prompt in a request of its own.
     """
 
     prompt: Prompt
@@ -92,6 +94,7 @@ class GenerationRequest:
     logprobs: int | None = None
     guide: Guide | None = None
     ignore_end: bool = False
+    other_prompts: tuple[Prompt, ...] = ()
 
 
 class TokenLogprob(NamedTuple):

@@ -13,12 +13,9 @@ from cohort.connections.memory import MemoryBudget, MemoryHold
 from cohort.errors import CohortError, InvalidInput
 from cohort.generation import GenerationRequest, Piece, PreparedGeneration, Usage
 from cohort.metrics import Metrics
-from cohort.registry import Registry
-from cohort.repository import scan
-from cohort.serving import DataPlane, Generation, Lease, RequestContext
+from cohort.serving import Generation, Lease, RequestContext
+from tests.aviary import Aviary, open_aviary
 from tests.engines import ControlledEngine, make_entry, make_registry
-from tests.fakes import make_metrics
-from tests.parrot import Parrot, Parrots
 from tests.planes import make_data_plane
 from tests.waiting import iterations, until
 
@@ -65,42 +62,25 @@ class Heard:
         self.over.set()
 
 
-class Aviary:
-    """A plane over one parrot, and its registry and metrics."""
-
-    def __init__(self, registry: Registry) -> None:
-        self.registry, self.metrics = registry, make_metrics()
-        self.plane: DataPlane = make_data_plane(registry, self.metrics)
-
-    @property
-    def parrot(self) -> Parrot:
-        engine = self.registry.catalog["m"].versions[1].engine
-        assert isinstance(engine, Parrot)
-        return engine
-
-    def ask(self, prompt: str) -> tuple[Generation[str], Heard]:
-        heard = Heard()
-        hold = MemoryHold(MemoryBudget(1 << 20))
-        exchange = Generation(self.plane, RequestContext(), heard, hold)
-        exchange.read_text(Asked, prompt, model="m")
-        return exchange, heard
+def ask(aviary: Aviary, prompt: str) -> tuple[Generation[str], Heard]:
+    """Send a request, and return it with its reply."""
+    heard = Heard()
+    hold = MemoryHold(MemoryBudget(1 << 20))
+    exchange = Generation(aviary.plane, RequestContext(), heard, hold)
+    exchange.read_text(Asked, prompt, model="m")
+    return exchange, heard
 
 
 @pytest.fixture
 async def aviary(tmp_path: Path) -> AsyncIterator[Aviary]:
-    folder = tmp_path / "m" / "1"
-    folder.mkdir(parents=True)
-    (folder / Parrots.file).write_text("{}")
-    registry = Registry([Parrots()], observe=lambda event: None)
-    registry.follow(await asyncio.to_thread(scan, tmp_path, None, quiet=0, kinds=registry.kinds))
-    await registry.loaded()
-    yield Aviary(registry)
-    registry.close()
+    """A plane over one parrot."""
+    async with open_aviary(tmp_path) as opened:
+        yield opened
 
 
 async def test_an_answer_comes_in_parts_and_ends_once(aviary: Aviary) -> None:
     """A call receives the prepared prompt, then each piece, then the number of tokens."""
-    _, heard = aviary.ask("one two three")
+    _, heard = ask(aviary, "one two three")
     await heard.over.wait()
     assert heard.parts == ["[3]", "one", " two", " three", "[3]"]
     assert heard.error is None
@@ -109,7 +89,7 @@ async def test_an_answer_comes_in_parts_and_ends_once(aviary: Aviary) -> None:
 
 async def test_a_caller_who_leaves_gets_nothing_more(aviary: Aviary) -> None:
     """`leave` cancels the engine's work and releases the version."""
-    exchange, heard = aviary.ask("a " * 60)
+    exchange, heard = ask(aviary, "a " * 60)
     await until(lambda: len(heard.parts) > 3)
     exchange.leave()
     count = len(heard.parts)
@@ -121,7 +101,7 @@ async def test_a_caller_who_leaves_gets_nothing_more(aviary: Aviary) -> None:
 
 async def test_a_refused_prompt_is_an_error_without_parts(aviary: Aviary) -> None:
     """The error names the field of the request."""
-    _, heard = aviary.ask("a " * 64)
+    _, heard = ask(aviary, "a " * 64)
     await heard.over.wait()
     assert heard.parts == []
     assert isinstance(heard.error, InvalidInput)

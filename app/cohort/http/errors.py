@@ -31,6 +31,9 @@ from cohort.errors import (
 )
 from cohort.http.calls import JSON, Encoded
 from cohort.http.guards.request_ids import TRACE_ID, id_of_refused
+from cohort.http.openai.error_body import PATHS as OPENAI_PATHS
+from cohort.http.openai.error_body import openai_error
+from cohort.http.route_path import route_path
 from cohort.observability.access_log import shown_path
 from cohort.observability.refusals import log_refusal
 
@@ -93,12 +96,16 @@ def encoded_error(error: CohortError) -> Encoded:
     return found
 
 
-def response_to(error: CohortError, headers: Mapping[str, str] | None = None) -> Response:
-    """Return an error as a Starlette response."""
+def response_to(
+    error: CohortError,
+    scope: MutableMapping[str, Any],
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """Return an error as a Starlette response, in the form of the API that `scope` asks."""
     from starlette.responses import Response  # noqa: PLC0415 - the fast path starts without it
 
     return Response(
-        body_of(error),
+        (openai_error if route_path(scope) in OPENAI_PATHS else body_of)(error),
         http_status(error),
         {**headers_of(error), **(headers or {})},
         media_type="application/json",

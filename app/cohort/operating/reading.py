@@ -17,7 +17,7 @@ from cohort.operating.description import (
     list_served,
 )
 from cohort.operating.drawings import NOT_ON_DISK, Drawable
-from cohort.registry import Catalog, Engine, Readable, State, VersionEntry
+from cohort.registry import Catalog, Engine, Readable, State, TextEngine, VersionEntry
 from cohort.rollouts import Rollouts
 
 
@@ -108,6 +108,14 @@ class ModelReader:
         return Drawable(
             key, entry.source.path, engine.assigned_nodes, entry.source.is_on_disk, name
         )
+
+    def text_models(self) -> list[str]:
+        """Return the names of the language models that serve."""
+        return [
+            name
+            for name, model in self.registry.catalog.items()
+            if any(isinstance(one.engine, TextEngine) for one in model.versions.values())
+        ]
 
     def index(self) -> list[Description]:
         """Return every version of every model: its name, state, and the reason of the state."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Protocol, cast
 
@@ -10,6 +11,7 @@ from cohort.codec.codec_thread import decoding
 from cohort.errors import CohortError
 from cohort.generation import GenerationRequest, Piece, PreparedGeneration, Usage
 from cohort.serving.lease import Lease
+from cohort.serving.prompts import PreparedPrompts
 from cohort.serving.request import A, A_co, B, Call, Exchange
 
 
@@ -73,7 +75,14 @@ class Generation(Exchange[A]):
         self._run_in(stage, self._prepare, lease, then=partial(self._generate, lease))
 
     def _prepare(self, lease: Lease) -> PreparedGeneration:
-        return lease.text.prepare(self._text_call.request(lease))
+        request, prepare = self._text_call.request(lease), lease.text.prepare
+        if not request.other_prompts:
+            return prepare(request)
+        each = []
+        for prompt in (request.prompt, *request.other_prompts):
+            lease.check_time(self._time_left())
+            each.append(prepare(replace(request, prompt=prompt, other_prompts=())))
+        return PreparedPrompts(request, each)
 
     def _generate(self, lease: Lease, prepared: PreparedGeneration) -> None:
         self.plane.observer.queued(self.context, lease.served)
@@ -99,12 +108,11 @@ class Generation(Exchange[A]):
             return
         self.plane.observer.ran(self.context, self.lease)
         try:
-            part = self._text_call.encode_end(self.lease, usage)
+            self._send(self._text_call.encode_end(self.lease, usage))
         except Exception as failure:  # noqa: BLE001 - whatever it is, the caller gets a response
             self.fail(failure)
             return
         self.lease.close()
-        self._send(part)
         self.reply.end(None)
         self.left = True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from time import monotonic
 from types import TracebackType
 from typing import Self
@@ -25,6 +26,7 @@ from cohort.rollouts import ObservedRequest
 from cohort.serving.limit import ConcurrencyLimit
 from cohort.serving.observed_answer import ObservedAnswer
 from cohort.serving.observing import Observer
+from cohort.serving.prompts import PreparedPrompts, PromptsTicket
 from cohort.serving.request_context import NOBODY, RequestContext
 from cohort.serving.served import ServedVersion
 from cohort.tensors import Array, Arrays, TensorSpec, check_inputs, sent_specs
@@ -175,14 +177,17 @@ class Lease:
         if self._observed is not None:
             reply = ObservedAnswer(prepared, reply, self._observed, self.served)
         caller = self.context.caller
-        self._ticket = self.text.generate(
-            prepared,
-            reply,
+        submit = partial(
+            self.text.generate,
             deadline=self._started + limit,
             timeout=limit,
             priority=self.context.priority,
             caller="" if caller is None else caller.name,
         )
+        if isinstance(prepared, PreparedPrompts):
+            self._ticket = PromptsTicket(prepared, reply, submit)
+        else:
+            self._ticket = submit(prepared, reply)
 
     def check_time(self, timeout: float | None = None) -> None:
         """Raise DeadlineExceeded if the time limit that `submit` would apply has passed.

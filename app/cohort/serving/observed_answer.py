@@ -10,6 +10,7 @@ from cohort.batching import Outputs
 from cohort.errors import CohortError
 from cohort.generation import GenerationReply, Piece, PreparedGeneration, Usage
 from cohort.rollouts import ObservedRequest
+from cohort.serving.prompts import prompts_of
 from cohort.serving.served import ServedVersion
 
 
@@ -30,9 +31,11 @@ class ObservedAnswer:
         served: ServedVersion,
     ) -> None:
         self._reply = reply
-        self._texts: list[list[str]] = [[] for _ in range(prepared.request.choices)]
+        prompts = prompts_of(prepared)
+        self._choices = prepared.request.choices
+        self._texts: list[list[str]] = [[] for _ in range(self._choices * len(prompts))]
         self._usage = Usage(0, 0)
-        asked = {served.inputs[0].name: np.array([prepared.text], object)}
+        asked = {served.inputs[0].name: np.array([one.text for one in prompts], object)}
         self._ended = observed.submitted(asked, served.outputs, self._end, tight_deadline=False)
 
     def pieces(self, pieces: Sequence[Piece]) -> None:
@@ -44,7 +47,7 @@ class ObservedAnswer:
     def ended(self, usage: Usage, error: CohortError | None) -> None:
         """See `GenerationReply`."""
         self._usage = usage
-        texts = np.array(["".join(self._texts[0])], object)
+        texts = np.array(["".join(text) for text in self._texts[:: self._choices]], object)
         self._ended(None if error else [texts], error)
 
     def _end(self, outputs: Outputs | None, error: CohortError | None) -> None:
