@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,12 @@ class Aviary:
 
     def __init__(self, registry: Registry) -> None:
         self.registry, self.metrics = registry, make_metrics()
-        self.plane: DataPlane = make_data_plane(registry, self.metrics)
+        loop = asyncio.get_running_loop()
+
+        def gather(collect: Callable[[], None]) -> None:
+            loop.call_soon(collect)
+
+        self.plane: DataPlane = make_data_plane(registry, self.metrics, gather=gather)
 
     @property
     def parrot(self) -> Parrot:

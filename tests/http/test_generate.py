@@ -125,7 +125,11 @@ WRONG: list[tuple[Any, str]] = [
         {"text_input": "a", "top_k": 1, "parameters": {"top_k": 2}},
         "top_k has two values: in parameters and next to it",
     ),
-    ({"text_input": "a", "sampling_parameters": "{"}, "sampling_parameters must be JSON"),
+    ({"text_input": "a", "sampling_parameters": "{"}, "sampling_parameters must be a JSON object"),
+    (
+        {"text_input": "a", "top_k": 1, "sampling_parameters": {"top_k": 2}},
+        "top_k has two values: in sampling_parameters and next to it",
+    ),
     ({"text_input": "a", "parameters": {"timeout": -1}}, "parameters.timeout must be"),
     ({"text_input": "a " * 64}, "the prompt has 64 tokens; the limit is 64"),
     ({"text_input": "a", "n": 10_000}, "n must be 1 here"),

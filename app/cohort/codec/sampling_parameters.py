@@ -18,8 +18,11 @@ import orjson
 
 from cohort.codec.json_tensors import shown
 from cohort.codec.long_json import LISTS
-from cohort.errors import InvalidInput
+from cohort.errors import InvalidInput, quoted
 from cohort.generation import GenerationRequest, Prompt, Sampling
+
+PACKED = "sampling_parameters"
+"""A parameter that holds others, as JSON text or an object, for Triton's vLLM backend."""
 
 MAX_STOPS = 16
 """Maximum of stop strings in a request."""
@@ -81,6 +84,8 @@ def read_generation(
 
     Raises InvalidInput, whose `parameter` is the name of the wrong one.
     """
+    if PACKED in given:
+        given = _unpacked(given)
     for name in _ONLY_ONE:
         if given.get(name) is not None and _number(name, given[name], _COUNT) != 1:
             raise InvalidInput(f"{name} must be 1 here, got {shown(given[name])}", name)
@@ -154,6 +159,23 @@ def read_flag(name: str, value: object, *, default: bool = False) -> bool:
     return value
 
 
+def _unpacked(given: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the parameters with the packed ones among them."""
+    packed = given[PACKED]
+    if isinstance(packed, str):
+        packed = _parsed(packed, "{")
+    if packed is None:
+        return given
+    if not isinstance(packed, dict):
+        raise InvalidInput(f"{PACKED} must be a JSON object, got {shown(given[PACKED])}", PACKED)
+    for name in packed:
+        if given.get(name) not in (None, packed[name]):
+            raise InvalidInput(
+                f"{quoted(name)[1:-1]} has two values: in {PACKED} and next to it", name
+            )
+    return {**given, **packed}
+
+
 def _first(given: Mapping[str, object], names: Iterable[str]) -> tuple[str, object]:
     for name in names:
         if (value := given.get(name)) is not None:
@@ -215,10 +237,10 @@ def _biases(value: object) -> Mapping[int, float]:
 
 
 def _parsed(text: str, start: str) -> object:
-    """Return the value of short JSON text that begins with `start`; None for any other text."""
+    """Return the value of short JSON text that begins with `start`; for other text the text."""
     if not text.lstrip().startswith(start) or len(text) > _MAX_JSON:
-        return None
+        return text
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
-        return None
+        return text

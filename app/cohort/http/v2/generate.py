@@ -30,10 +30,7 @@ from cohort.open_inference import Parameters
 from cohort.open_inference.parameters import read_timeout
 from cohort.serving import Lease
 
-PACKED = "sampling_parameters"
-"""A parameter that holds others, as JSON text or an object; Triton's vLLM backend reads it."""
-
-_NOT_PARAMETERS = frozenset({"text_input", "parameters", "id", PACKED})
+_NOT_PARAMETERS = frozenset({"text_input", "parameters", "id"})
 
 
 class GenerateCall:
@@ -131,32 +128,20 @@ def error_event(error: CohortError) -> bytes:
 
 
 def parameters_in(document: Mapping[str, Any]) -> Parameters:
-    """Return all parameters: those in `parameters`, those next to it, and the packed ones.
+    """Return the parameters in `parameters`, and those next to it.
 
     Raises InvalidInput if a parameter has two values.
     """
-    inside = parameters_of("parameters", document)
-    beside = {name: value for name, value in document.items() if name not in _NOT_PARAMETERS}
-    found: dict[str, object] = {}
-    for given in (inside, beside, _packed(inside.get(PACKED)), _packed(document.get(PACKED))):
-        for name, value in given.items():
-            if value is None or name == PACKED:
-                continue
-            if found.setdefault(name, value) != value:
-                raise InvalidInput(
-                    f"{quoted(name)[1:-1]} has two values: in parameters and next to it", name
-                )
+    found = dict(parameters_of("parameters", document))
+    for name, value in document.items():
+        if name in _NOT_PARAMETERS or value is None:
+            continue
+        if found.get(name) not in (None, value):
+            raise InvalidInput(
+                f"{quoted(name)[1:-1]} has two values: in parameters and next to it", name
+            )
+        found[name] = value
     return found
-
-
-def _packed(value: object) -> Parameters:
-    given = value
-    if isinstance(value, str):
-        try:
-            given = orjson.loads(value)
-        except orjson.JSONDecodeError:
-            raise InvalidInput(f"{PACKED} must be JSON, got {shown(value)}", PACKED) from None
-    return {} if given is None else json_object(PACKED, given)
 
 
 def _text(value: object) -> str:
