@@ -30,6 +30,7 @@ from cohort.registry import (
     RequestQueue,
     Site,
     Source,
+    TextDescription,
 )
 from cohort.repository import Published
 from cohort.session import AssignedNode, CancellationToken, Metadata, Placement, Signature
@@ -219,7 +220,12 @@ class Parrot:
         return self
 
     def describe(self) -> EngineDescription:
-        return EngineDescription(Metadata(), Placement(("cpu",), "cpu", (), {}), "cpu")
+        return EngineDescription(
+            Metadata(),
+            Placement(("cpu",), "cpu", (), {}),
+            "cpu",
+            text=TextDescription(self.context_length, self.chats),
+        )
 
     def assigned_nodes(self) -> Iterable[AssignedNode]:
         return ()

@@ -15,7 +15,7 @@ from cohort.generative.generation_queue import GenerationQueue
 from cohort.generative.trial import try_decoder
 from cohort.generative.vocabulary import Vocabulary, open_vocabulary
 from cohort.onnx_engine import OpenVersion, VersionOpener
-from cohort.registry import EngineDescription, Site, Source
+from cohort.registry import EngineDescription, Site, Source, TextDescription
 from cohort.repository import GenerationPolicy, ModelConfig, Published
 from cohort.scheduling import RunQueue
 from cohort.session import CancellationToken, Session, Signature, available_memory, cores
@@ -169,6 +169,11 @@ class OpenedLanguageModel:
             self._opened.files,
             self._opened.published,
             processing={"text_input": sentence},
+            text=TextDescription(
+                min(self._found.context_length, self._budget),
+                self._vocabulary.template is not None,
+                cache,
+            ),
         )
 
     def close(self) -> None:

@@ -189,6 +189,12 @@ def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
     }
     if (pipeline := description.pipeline) is not None:
         result["pipeline"] = _describe_pipeline(pipeline)
+    if (text := description.text) is not None:
+        result["language_model"] = {
+            "context_length": text.context_length,
+            "chat": text.chats,
+            "cache_bytes": text.cache_bytes or None,
+        }
     if (batching := description.batching) is not None:
         result["batching"] = _describe_batching(batching, entry)
         result["profile"] = describe_profile(

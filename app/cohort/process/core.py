@@ -12,7 +12,14 @@ from cohort.batching import Watchdog
 from cohort.connections.memory import MemoryBudget
 from cohort.generative.factory import GenerativeEngines
 from cohort.inspection import Inspected, InspectionLimits, Inspector
-from cohort.metrics import CacheMetrics, Metrics, RolloutMetrics, SequenceMetrics, StepMetrics
+from cohort.metrics import (
+    CacheMetrics,
+    GenerationMetrics,
+    Metrics,
+    RolloutMetrics,
+    SequenceMetrics,
+    StepMetrics,
+)
 from cohort.onnx_engine import OnnxEngines, VersionOpener
 from cohort.pipelines import PipelineEngines, asked_by_pipeline
 from cohort.process.events import Listeners
@@ -45,6 +52,7 @@ class Core:
     inspector: Inspects models before they are opened.
     memory: The memory that requests may use.
     workroom: Prepares inputs as configs require.
+    generation: The counts of language models.
     metrics: The metrics; other parts register theirs here.
     start_up: Reports the first models.
     registry: The models.
@@ -74,7 +82,8 @@ class Core:
         self.metrics = Metrics()
         self.caches = CacheMetrics()
         self.sequences = SequenceMetrics()
-        self.metrics.register(self.caches, self.sequences)
+        self.generation = GenerationMetrics(self.metrics)
+        self.metrics.register(self.caches, self.sequences, self.generation)
         self.start_up = StartUp(settings, self.rules.default_chain)
         self.inspector = Inspector(
             InspectionLimits(settings.inspection_seconds, settings.inspection_mb),
@@ -111,7 +120,9 @@ class Core:
         if settings.max_loaded_models is not None:
             make = partial(OnDemandRegistry, settings.max_loaded_models)
         opener = VersionOpener(settings.cache, self.rules, self.inspector, self.trust)
-        generative = GenerativeEngines(wake=self.scheduler.wake, opener=opener)
+        generative = GenerativeEngines(
+            wake=self.scheduler.wake, opener=opener, count=self.generation.observer
+        )
         onnx = OnnxEngines(
             wake=self.scheduler.wake,
             started=lambda: self.scheduler.started,

@@ -116,6 +116,20 @@ class PipelineDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class TextDescription:
+    """A language model.
+
+    context_length: The maximum of tokens of a prompt and its answer.
+    chats: True if it has a chat template.
+    cache_bytes: The maximum bytes of its cache; default 0: not known.
+    """
+
+    context_length: int
+    chats: bool
+    cache_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class EngineDescription:
     """An engine and the way it runs its model, for operators.
 
@@ -129,6 +143,7 @@ class EngineDescription:
     by_request: True if processing around the model may make a row depend on others of its request.
     by_sequence: True if requests must name a sequence.
     pipeline: The models that it consists of; default None: it is a model itself.
+    text: The language model; default None: it is another kind of model.
     memory_bytes: The growth of the process's memory while the version was loaded, together with
         other loads at the same time; default 0: not known.
     made_up: True if its example has synthetic numbers; default False.
@@ -144,6 +159,7 @@ class EngineDescription:
     by_request: bool = False
     by_sequence: bool = False
     pipeline: PipelineDescription | None = None
+    text: TextDescription | None = None
     memory_bytes: int = 0
     made_up: bool = False
 

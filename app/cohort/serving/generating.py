@@ -10,6 +10,7 @@ from typing import Protocol, cast
 from cohort.codec.codec_thread import decoding
 from cohort.errors import CohortError
 from cohort.generation import GenerationRequest, Piece, PreparedGeneration, Usage
+from cohort.serving.answer_times import AnswerTimes
 from cohort.serving.lease import Lease
 from cohort.serving.prompts import PreparedPrompts
 from cohort.serving.request import A, A_co, B, Call, Exchange
@@ -50,6 +51,8 @@ class Generation(Exchange[A]):
     All methods are called on the event loop.
     """
 
+    _times: AnswerTimes
+
     def read_text(
         self,
         read: Callable[[B], TextCall[A]],
@@ -86,6 +89,7 @@ class Generation(Exchange[A]):
 
     def _generate(self, lease: Lease, prepared: PreparedGeneration) -> None:
         self.plane.observer.queued(self.context, lease.served)
+        self._times = AnswerTimes(lease.served.counts.tokens_of(lease.variant))
         lease.generate(prepared, self, timeout=self._time_left())
         self._send(self._text_call.begin(lease, prepared))
 
@@ -93,6 +97,7 @@ class Generation(Exchange[A]):
         """See `GenerationReply`."""
         if self.left or self.lease is None:
             return
+        self._times.pieces(pieces, self.lease.seconds)
         try:
             self._send(self._text_call.encode_pieces(self.lease, pieces))
         except Exception as failure:  # noqa: BLE001 - whatever it is, the caller gets a response
@@ -106,6 +111,7 @@ class Generation(Exchange[A]):
         if error is not None:
             self.fail(error)
             return
+        self._times.completed()
         self.plane.observer.ran(self.context, self.lease)
         try:
             self._send(self._text_call.encode_end(self.lease, usage))
