@@ -159,7 +159,8 @@ class Parrot:
         words = text.split()
         if len(words) >= self.context_length:
             raise InvalidInput(
-                f"the prompt has {len(words)} tokens; the limit is {self.context_length}",
+                f"this model's maximum context length is {self.context_length} tokens; the prompt "
+                f"has {len(words)}",
                 "prompt",
                 "context_length_exceeded",
             )

@@ -131,7 +131,7 @@ WRONG: list[tuple[Any, str]] = [
         "top_k has two values: in sampling_parameters and next to it",
     ),
     ({"text_input": "a", "parameters": {"timeout": -1}}, "parameters.timeout must be"),
-    ({"text_input": "a " * 64}, "the prompt has 64 tokens; the limit is 64"),
+    ({"text_input": "a " * 64}, "this model's maximum context length is 64 tokens"),
     ({"text_input": "a", "n": 10_000}, "n must be 1 here"),
     ([], "the body must be a JSON object"),
     ({"text_input": "a", "stop": ["a" * 2**19] * 2}, "stop has 1048576 characters"),

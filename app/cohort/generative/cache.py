@@ -65,7 +65,7 @@ class CacheMemory:
 
 
 def _reserve(size: int) -> mmap.mmap:
-    """Return memory that uses none of the machine's until it is written."""
+    """Return memory that uses no memory of the machine until it is written."""
     if hasattr(mmap, "MAP_NORESERVE"):
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_NORESERVE
         return mmap.mmap(-1, size, flags=flags)

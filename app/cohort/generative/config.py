@@ -50,7 +50,7 @@ class DecoderConfig:
     context_length: The maximum of tokens of a prompt and its answer.
     end_tokens: The ids of tokens that end an answer.
     sampling: The defaults of requests.
-    heads, head_size: The heads of the cache, and their size; 0: the graph says it.
+    heads, head_size: The heads of the cache, and their size; 0: unknown.
     shares: True if the graph may write new keys and values into the memory of the old ones.
     """
 
@@ -136,7 +136,17 @@ def describe_export(folder: Path, file: str, inputs: Sequence[TensorSpec]) -> De
             context = config.whole(key, 2, MAX_CONTEXT)
             break
     end = wanted.tokens("eos_token_id") or config.tokens("eos_token_id")
-    return DecoderConfig(file, layout, context, end, _sampling(wanted, ""))
+    shape = next((spec.shape or () for spec in inputs if spec.name in past), ())
+    heads, _, size = shape[1:] if len(shape) == 4 else (None, None, None)
+    if not isinstance(heads, int):
+        key = "num_key_value_heads"
+        heads = config.whole("num_attention_heads" if config.get(key) is None else key, 1, 2**16)
+    if not isinstance(size, int) and config.get("head_dim") is not None:
+        size = config.whole("head_dim", 1, 2**16)
+    elif not isinstance(size, int):
+        width = config.whole("hidden_size", 1, 2**24)
+        size = max(width // config.whole("num_attention_heads", 1, 2**16), 1)
+    return DecoderConfig(file, layout, context, end, _sampling(wanted, ""), heads, size)
 
 
 def _read_neighbour(folder: Path, name: str) -> object:

@@ -1,7 +1,7 @@
 """The decoder of a language model, on keys and values that stay in one place.
 
-The past and the present of a run are the same memory: the model writes the new keys and values of
-a token behind those of the tokens before it. So no step copies what other steps computed.
+The past and the present of a run are the same memory. The model writes the keys and values of a
+token behind those of the tokens before it. So no step copies the results of earlier steps.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Decoder(Protocol):
     def decode(self, tokens: Array, lengths: Array) -> Array:
         """Compute one token in each of the first slots.
 
-        tokens: INT64 [rows].
-        lengths: The tokens that each slot has then, INT64 [rows]. Without a sequence it is 1.
+        tokens: INT64 [rows]; -1 for slots whose logits are not needed.
+        lengths: The tokens that each slot has then, INT64 [rows]; 1 for those without a sequence.
 
         Returns the logits, FP32 [rows, vocabulary]; valid until the next call. Raises
         InferenceFailed.
@@ -135,7 +135,7 @@ class SharedDecoder:
         rows = len(tokens)
         total = min(-(-int(lengths.max()) // PADDED_TO) * PADDED_TO, self.length)
         binding, bound = self._bindings.get(rows) or (self._bind_step(rows), 0)
-        self._ids[:rows] = tokens
+        np.maximum(tokens, 0, out=self._ids[:rows])
         if self._has_positions:
             self._positions[:rows] = lengths - 1
         if self._mask.size < rows * total:

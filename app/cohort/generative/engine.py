@@ -18,9 +18,9 @@ from cohort.generation import (
     ToolReader,
 )
 from cohort.generative.config import DecoderConfig
+from cohort.generative.generation_queue import GenerationQueue
 from cohort.generative.parameters import read_parameters
 from cohort.generative.preparing import Limits, prepare
-from cohort.generative.generation_queue import GenerationQueue
 from cohort.generative.sequence import Prepared, TextTicket
 from cohort.generative.text_rows import SideQueue, TextRows
 from cohort.generative.tool_calls import make_tool_reader

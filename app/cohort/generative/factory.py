@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from cohort.errors import LoadFailed
-from cohort.generative.config import GENAI_FILE
+from cohort.generative.config import GENAI_FILE, is_decoder
 from cohort.generative.events import GenerationEvent, GenerationState, MakeObserver
 from cohort.onnx_engine import VersionOpener
-from cohort.registry import OpenedVersion, Source
+from cohort.registry import EngineFactory, OpenedVersion, Source
+from cohort.registry.wrapping import FactoryAround
 from cohort.scheduling import RunQueue
-from cohort.session import CancellationToken
+from cohort.session import CancellationToken, read_signature
 
 EXTRA = "cohort[generative]"
 
@@ -23,8 +25,21 @@ def uncounted(
     return lambda event: None
 
 
+def is_plain_decoder(path: Path) -> bool:
+    """Return True for an ONNX file that is a decoder with a cache, next to a tokenizer.json."""
+    try:
+        if not (path.parent / "tokenizer.json").is_file():
+            return False
+        found = read_signature(path)
+    except OSError:
+        return False
+    if found is None:
+        return False
+    return is_decoder([one.name for one in found.inputs], [one.name for one in found.outputs])
+
+
 class GenerativeEngines:
-    """Opens `genai_config.json` beside a decoder. Implements `EngineFactory`.
+    """Opens `genai_config.json` with a decoder. Implements `EngineFactory`.
 
     wake: Called with a queue that has work: `Scheduler.wake`.
     opener: Opens the decoders.
@@ -61,3 +76,20 @@ class GenerativeEngines:
 
     def close(self) -> None:
         """Do nothing: there is no background work."""
+
+
+class PlainDecoders(FactoryAround):
+    """Opens decoders without a `genai_config.json` as language models. Implements `EngineFactory`.
+
+    engines: Opens all other models.
+    generative: Opens the decoders.
+    """
+
+    def __init__(self, engines: EngineFactory, generative: GenerativeEngines) -> None:
+        super().__init__(engines)
+        self._generative = generative
+
+    def open(self, source: Source, token: CancellationToken) -> OpenedVersion:
+        """See `EngineFactory`."""
+        engines = self._generative if is_plain_decoder(source.path) else self._engines
+        return engines.open(source, token)

@@ -66,11 +66,12 @@ class GenerationQueue:
     vocabulary: Its tokens.
     policy: The limits.
     budget: The maximum tokens of the cache.
+    block: The tokens of a block of prompts that is kept, and of the smallest part of a prompt.
     wake: Called with this queue when it has work: `Scheduler.wake`.
     observe: Receives the events.
     name: The model and version, for operators.
     device: The device of runs.
-    on_closed: Called once it is closed and its last run is over.
+    on_closed: Called once it is closed and its last run has ended.
     """
 
     shadow = False
@@ -82,6 +83,7 @@ class GenerationQueue:
         vocabulary: Vocabulary,
         policy: GenerationPolicy,
         budget: int,
+        block: int,
         *,
         wake: Callable[[RunQueue], None],
         observe: Callable[[GenerationEvent], None],
@@ -91,7 +93,7 @@ class GenerationQueue:
     ) -> None:
         self.name, self.device = name, device
         self._decoder, self._vocabulary = decoder, vocabulary
-        self._policy, self._budget = policy, budget
+        self._policy, self._budget, self._block = policy, budget, block
         self._wake, self._observe, self._on_closed = wake, observe, on_closed
         self._waiting: list[ChoiceSequence] = []
         self._running: list[ChoiceSequence] = []  # those that have a slot
@@ -102,6 +104,7 @@ class GenerationQueue:
         self._timers: dict[TextTicket, asyncio.TimerHandle] = {}
         self._ready = 0.0
         self._seconds = 0.01
+        self._prompt_seconds = self._decode_seconds = 0.0  # of one token; of one step
         self._entered = self._prefill_turn = 0
         self._last_turns: dict[str, int] = {}
         self._closed = False
@@ -122,7 +125,7 @@ class GenerationQueue:
             len(self._running),
             len(self._waiting),
             sum(one.reserved for one in self._running) * token,
-            len(self._prefixes) * self._policy.prefill_tokens * token,
+            len(self._prefixes) * self._block * token,
             self._budget * token,
         )
 
@@ -284,6 +287,7 @@ class GenerationQueue:
             result = run.results.popleft()
             for name, block in result.kept:
                 self._prefixes.add(name, block)
+            self._learn(result)
             self._report(result)
             self._send(result)
             for one, error in result.failed:
@@ -294,6 +298,8 @@ class GenerationQueue:
         for one, last in counted:
             if not last:
                 self._observe(FirstToken(result.at - one.arrived))
+        if not (result.prompt or counted):
+            return
         between = [result.at - last for _, last in counted if last]
         self._observe(Stepped(result.prompt, len(counted), between, result.seconds))
 
@@ -370,7 +376,7 @@ class GenerationQueue:
         used = self._slots()
         one.slot = next(slot for slot in range(self._decoder.slots) if slot not in used)
         one.reserved = needed(one)
-        ticket, block = one.ticket, self._policy.prefill_tokens
+        ticket, block = one.ticket, self._block
         source = next((s for s in self._running if s.ticket is ticket and s.decodes), None)
         if ticket.logits is not None and source is not None:
             plan.copies.append((source.slot, one.slot, one.prompt))
@@ -390,9 +396,8 @@ class GenerationQueue:
 
     def _evict(self) -> None:
         """Drop kept blocks until the budget holds for all."""
-        block = self._policy.prefill_tokens
         free = self._budget - sum(one.reserved for one in self._running)
-        while len(self._prefixes) * block > free:
+        while len(self._prefixes) * self._block > free:
             self._prefixes.drop()
 
     def _move(self, plan: RunPlan) -> None:
@@ -408,25 +413,44 @@ class GenerationQueue:
             plan.moved.append(source)
 
     def _schedule(self, plan: RunPlan) -> None:
-        size, block = self._policy.prefill_tokens, self._policy.prefill_tokens
         beginning = set(map(id, plan.begins))
-        chunks = next_chunks(self._running, size, self._last_turns, self._prefill_turn)
+        ready = [one for one in self._running if one.decodes and id(one) not in beginning]
+        most = self._prompt_tokens() if ready else self._policy.prefill_tokens
+        chunks = next_chunks(self._running, self._block, most, self._last_turns, self._prefill_turn)
         if chunks:
             self._prefill_turn += 1
         room = self._budget - sum(one.reserved for one in self._running)
-        room -= len(self._prefixes) * block
+        room = room // self._block - len(self._prefixes)
         for position, stop in chunks:
             one = self._running[position]
-            names, number = one.ticket.prepared.blocks, stop // block - 1
-            keep = b""
-            if stop % block == 0 and number < len(names) and names[number] not in self._prefixes:
-                keep = names[number] if room >= block else b""
-                room -= block
-            plan.prefills.append(Prefill(one, stop, keep))
+            keep = self._to_keep(one, stop)[: max(room, 0)]
+            room -= len(keep)
+            plan.prefills.append(Prefill(one, stop, keep, self._block))
             self._last_turns[one.caller] = self._prefill_turn
+        plan.decoding = ready
         chosen = {id(prefill.sequence) for prefill in plan.prefills}
-        for one in self._running:
-            if id(one) in chosen or id(one) in beginning:
-                continue
-            (plan.decoding if one.decodes else plan.resting).append(one)
-        plan.several = not (plan.prefills or plan.begins)
+        plan.resting = [one for one in self._running if not one.decodes and id(one) not in chosen]
+        plan.several = bool(plan.decoding) and not (plan.prefills or plan.begins)
+
+    def _prompt_tokens(self) -> int:
+        """Return the tokens of prompts that take about as long as the next tokens of answers."""
+        if not self._prompt_seconds:
+            return self._block
+        tokens = int(self._decode_seconds / self._prompt_seconds)
+        return min(max(tokens, self._block), self._policy.prefill_tokens)
+
+    def _to_keep(self, one: ChoiceSequence, stop: int) -> list[tuple[bytes, int]]:
+        """Return the blocks of the next part of a prompt that are not kept yet."""
+        block, names = self._block, one.ticket.prepared.blocks
+        numbers = range(one.cached // block, min(stop // block, len(names)))
+        return [(names[n], n * block) for n in numbers if names[n] not in self._prefixes]
+
+    def _learn(self, result: StepResult) -> None:
+        """Update the estimates of the durations of tokens."""
+        if result.prompt:
+            seconds = (result.seconds - result.decoding) / result.prompt
+            before = self._prompt_seconds or seconds
+            self._prompt_seconds = before + NEW_ESTIMATE * (seconds - before)
+        if result.pieces and result.decoding:
+            before = self._decode_seconds or result.decoding
+            self._decode_seconds = before + NEW_ESTIMATE * (result.decoding - before)

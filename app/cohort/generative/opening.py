@@ -4,25 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from cohort.errors import LoadFailed
-from cohort.generative.config import DecoderConfig, read_genai_config
+from cohort.generative.config import (
+    GENAI_FILE,
+    DecoderConfig,
+    describe_export,
+    read_genai_config,
+)
 from cohort.generative.decoder import Decoder, SharedDecoder, token_bytes
 from cohort.generative.engine import SIGNATURE, GenerativeEngine
 from cohort.generative.events import MakeObserver
-from cohort.generative.preparing import Limits
 from cohort.generative.generation_queue import GenerationQueue
-from cohort.generative.trial import try_decoder
+from cohort.generative.plain_decoder import PlainDecoder
+from cohort.generative.preparing import Limits
+from cohort.generative.trial import parts_are_exact, try_decoder
 from cohort.generative.vocabulary import Vocabulary, open_vocabulary
 from cohort.onnx_engine import OpenVersion, VersionOpener
 from cohort.registry import EngineDescription, Site, Source, TextDescription
 from cohort.repository import GenerationPolicy, ModelConfig, Published
 from cohort.scheduling import RunQueue
-from cohort.session import CancellationToken, Session, Signature, available_memory, cores
+from cohort.session import (
+    AssignedNode,
+    CancellationToken,
+    Session,
+    Signature,
+    available_memory,
+    cores,
+    read_signature,
+)
 from cohort.tensors import BY_NAME
 
 MIN_SHARE = 4
-"""The part of free memory that a cache takes by default: one of so many."""
+"""By default, a cache takes free memory divided by this number."""
+
+
+BLOCK = 16
+"""The tokens of a block of prompts; if bits depend on the parts of prompts, `prefill_tokens`."""
 
 
 def open_language_model(
@@ -32,10 +51,13 @@ def open_language_model(
     wake: Callable[[RunQueue], None],
     count: MakeObserver,
 ) -> OpenedLanguageModel:
-    """Open a version with a genai_config.json. Raises as `VersionOpener.open` does."""
+    """Open a version with a genai_config.json, or a plain export with a tokenizer.json.
+
+    Raises as `VersionOpener.open` does.
+    """
     if source.problem or source.config is None:
         raise LoadFailed(source.problem or "its config cannot be read")
-    found = read_genai_config(source.path)
+    found = _describe(source.path)
     folder = source.path.parent
     vocabulary = open_vocabulary(folder, found.end_tokens)
     config = source.config
@@ -51,12 +73,31 @@ def open_language_model(
         policy = config.generation
         decoder, budget = make_decoder(opened.session, found, policy)
         try_decoder(decoder)
+        block = min(BLOCK, policy.prefill_tokens)
+        if not parts_are_exact(decoder, block, policy.prefill_tokens):
+            block = policy.prefill_tokens
     except BaseException:
         opened.close()
         raise
     if opened.opener.in_memory:
         opened.opener.close()  # the session holds the model
-    return OpenedLanguageModel(opened, found, vocabulary, decoder, budget, config, wake, count)
+    return OpenedLanguageModel(
+        opened, found, vocabulary, decoder, budget, block, config, wake, count
+    )
+
+
+def _describe(path: Path) -> DecoderConfig:
+    if path.name == GENAI_FILE:
+        return read_genai_config(path)
+    signature = read_signature(path)
+    if signature is None:
+        raise LoadFailed(f"its {path.name} is not a model")
+    return describe_export(path.parent, path.name, signature.inputs)
+
+
+def _shares(node: AssignedNode) -> bool:
+    """Return True if the node writes new keys and values into the memory of the old ones."""
+    return node.operator == "com.microsoft.GroupQueryAttention"
 
 
 def make_decoder(
@@ -77,6 +118,8 @@ def make_decoder(
             f"{given / 2**20:.3g} MB: raise generation.cache_mb"
         )
     length = min(config.context_length, budget)
+    if not (config.shares and any(map(_shares, session.assigned_nodes()))):
+        return PlainDecoder(session, config, policy.max_sequences, length), budget
     return SharedDecoder(session, config, policy.max_sequences, length), budget
 
 
@@ -109,6 +152,7 @@ class OpenedLanguageModel:
     _vocabulary: Vocabulary
     _decoder: Decoder
     _budget: int
+    _block: int
     _config: ModelConfig
     _wake: Callable[[RunQueue], None]
     _count: MakeObserver
@@ -138,13 +182,19 @@ class OpenedLanguageModel:
             self._vocabulary,
             policy,
             self._budget,
+            self._block,
             wake=self._wake,
             observe=observe,
             name=f"model {site.model}, version {site.number}",
             device=session.device,
             on_closed=self.close,
         )
-        limits = Limits(self._found.context_length, self._budget, policy.prefill_tokens)
+        limits = Limits(
+            self._found.context_length,
+            self._budget,
+            self._block,
+            self._decoder.vocabulary,
+        )
         return GenerativeEngine(
             session,
             self._found,
@@ -158,8 +208,9 @@ class OpenedLanguageModel:
     def _describe(self) -> EngineDescription:
         session = self._opened.session
         cache = self._budget * self._decoder.token_bytes
+        way = "one after the other" if isinstance(self._decoder, PlainDecoder) else "in one run"
         sentence = (
-            f"continuous batching of at most {self._decoder.slots} answers; the cache holds "
+            f"at most {self._decoder.slots} answers at a time, each step {way}; the cache holds "
             f"{self._budget} tokens in at most {cache / 2**20:.0f} MB"
         )
         return EngineDescription(

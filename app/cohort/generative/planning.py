@@ -54,7 +54,7 @@ def needed(sequence: Planned) -> int:
 
 
 class Growth(NamedTuple):
-    """What running sequences reserve before their next token.
+    """The reservations of running sequences before their next token.
 
     grown: The sequences that reserve more, each with its new number of tokens.
     out: The positions of those that leave the cache.
@@ -99,8 +99,8 @@ def next_to_enter(waiting: Sequence[Planned], running: Sequence[Planned], turn: 
     """Return the position of the waiting sequence that enters the cache next.
 
     The highest priority goes first. Among callers, it is the one with the fewest running sequences.
-    Among the sequences of a caller, it is in turn the oldest and the shortest one: many long
-    prompts do not keep short ones waiting, and none waits for ever.
+    Among the sequences of a caller, it is in turn the oldest and the shortest one. So long
+    prompts do not keep short ones waiting, and each enters at some time.
 
     turn: Counts the sequences that entered.
     """
@@ -117,7 +117,7 @@ def next_to_enter(waiting: Sequence[Planned], running: Sequence[Planned], turn: 
 
 
 def who_leaves_for(entering: Planned, running: Sequence[Planned]) -> int | None:
-    """Return the position of the running sequence that makes room for another; None: nobody does.
+    """Return the position of the running sequence that makes room for another; None: no one.
 
     That is the youngest one of the lowest priority, if that is lower. Otherwise it is the youngest
     one of the caller with most sequences, if that caller has at least two more than the other.
@@ -149,14 +149,19 @@ class Chunk(NamedTuple):
 
 
 def next_chunks(
-    running: Sequence[Planned], size: int, last_turns: Mapping[str, int], turn: int
+    running: Sequence[Planned],
+    unit: int,
+    most: int,
+    last_turns: Mapping[str, int],
+    turn: int,
 ) -> list[Chunk]:
-    """Choose parts of prompts for one step, of at most `size` tokens together.
+    """Choose parts of prompts for one step, of at most `most` tokens together.
 
     The highest priority goes first. The callers take turns, and each caller's sequences: the
-    oldest one, then the one that lacks the least. The parts of a prompt end at multiples of `size`,
-    whatever else runs, so that an answer's bits do not depend on that.
+    oldest one, then the one that lacks the least. Parts end at multiples of `unit`, and no part is
+    the last token alone, so that the bits of an answer do not depend on what else runs.
 
+    unit: The tokens of the smallest part; the first part may be that long in any case.
     last_turns: The last turn of each caller.
     turn: Counts the steps with parts of prompts.
     """
@@ -168,11 +173,16 @@ def next_chunks(
         return -one.priority, last_turns.get(one.caller, -1), first, one.arrived, i
 
     chunks: list[Chunk] = []
-    left = size
+    left = max(most, unit)
     for i in sorted(lacking, key=order):
         one = running[i]
-        stop = min((one.cached // size + 1) * size, one.prompt)
-        if stop - one.cached <= left:
+        if one.prompt - one.cached <= left:
+            stop = one.prompt
+        else:
+            stop = one.cached + left // unit * unit
+            if one.prompt - stop == 1:
+                stop = one.prompt
+        if stop > one.cached:
             chunks.append(Chunk(i, stop))
             left -= stop - one.cached
     return chunks

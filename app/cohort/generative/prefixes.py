@@ -14,9 +14,10 @@ from cohort.tensors import Array
 def name_blocks(tokens: Sequence[int], block: int) -> tuple[bytes, ...]:
     """Return a name for each whole block of a prompt: the digest of all tokens up to its end.
 
-    The last token is in no block, since a prompt needs at least one token to compute.
+    The last two tokens are in no block: they are computed in one run, as they are without blocks.
+    A run of a single token may differ in its last bits.
     """
-    whole = max(len(tokens) - 1, 0) // block
+    whole = max(len(tokens) - 2, 0) // block
     content = np.array(tokens[: whole * block], np.int64).tobytes()
     names, digest, step = [], blake2b(digest_size=16), block * 8
     for start in range(0, whole * step, step):

@@ -9,6 +9,7 @@ from cohort.errors import InvalidInput
 from cohort.generation import Conversation, GenerationRequest
 from cohort.generative.guidance import compile_guide
 from cohort.generative.prefixes import name_blocks
+from cohort.generative.sampling import check_sampling
 from cohort.generative.sequence import Prepared
 from cohort.generative.vocabulary import Vocabulary
 
@@ -23,11 +24,13 @@ class Limits:
     context: The maximum tokens of a prompt and its answer.
     budget: The maximum tokens of the cache.
     block: The tokens of a block of prompts that is kept.
+    vocabulary: The number of tokens that the decoder knows.
     """
 
     context: int
     budget: int
     block: int
+    vocabulary: int
 
     @property
     def tokens(self) -> int:
@@ -37,26 +40,39 @@ class Limits:
 
 def prepare(request: GenerationRequest, vocabulary: Vocabulary, limits: Limits) -> Prepared:
     """Tokenize a request's prompt and check its limits, on any thread. Raises InvalidInput."""
-    prompt = request.prompt
     if not 1 <= request.choices <= MAX_CHOICES:
         raise InvalidInput(f"n must be from 1 to {MAX_CHOICES}, got {request.choices}", "n")
-    field = "messages" if isinstance(prompt, Conversation) else "prompt"
+    check_sampling(request.sampling, vocabulary.size, request.logprobs)
+    field = "messages" if isinstance(request.prompt, Conversation) else "prompt"
+    text, tokens = _tokenize(request, vocabulary, limits.vocabulary, field)
+    most = _max_tokens(request, len(tokens), limits, field)
+    guide = None if request.guide is None else compile_guide(request.guide, vocabulary)
+    return Prepared(request, text, tokens, most, name_blocks(tokens, limits.block), guide)
+
+
+def _tokenize(
+    request: GenerationRequest, vocabulary: Vocabulary, known: int, field: str
+) -> tuple[str, Sequence[int]]:
+    """Return the text and the tokens of a prompt; the decoder knows `known` tokens."""
+    prompt = request.prompt
     if isinstance(prompt, tuple):
-        tokens: Sequence[int] = prompt
-        wrong = next((one for one in tokens if not 0 <= one < vocabulary.size), None)
-        if wrong is not None:
-            raise InvalidInput(f"token {wrong} is not from 0 to {vocabulary.size - 1}", field)
-        text = vocabulary.text_of(tokens[: limits.context])
-    elif isinstance(prompt, str):
+        _check_tokens(prompt, known, field)
+        return vocabulary.text_of(prompt), prompt
+    if isinstance(prompt, str):
         text, tokens = prompt, vocabulary.encode(prompt)
     elif vocabulary.template is None:
         raise InvalidInput("the model has no chat template; send a prompt instead", field)
     else:
         text = vocabulary.template.render(prompt)
         tokens = vocabulary.encode(text, rendered=True)
-    most = _max_tokens(request, len(tokens), limits, field)
-    guide = None if request.guide is None else compile_guide(request.guide, vocabulary)
-    return Prepared(request, text, tokens, most, name_blocks(tokens, limits.block), guide)
+    _check_tokens(tokens, known, field)
+    return text, tokens
+
+
+def _check_tokens(tokens: Sequence[int], known: int, field: str) -> None:
+    if tokens and not (min(tokens) >= 0 and max(tokens) < known):
+        wrong = next(one for one in tokens if not 0 <= one < known)
+        raise InvalidInput(f"token {wrong} is not from 0 to {known - 1}", field)
 
 
 def _max_tokens(request: GenerationRequest, count: int, limits: Limits, field: str) -> int:

@@ -103,10 +103,10 @@ class ChoiceSequence:
     number: The number of the choice, from 0.
     tokens: Its tokens: the prompt, and the answer so far.
     cached: The tokens in the cache, from the first.
-    slot: Its place in the cache; -1: it has none.
+    slot: Its place in the cache; -1: it does not have one.
     reserved: The tokens of the cache that it may use.
     since: When it began to wait, in seconds on the monotonic clock.
-    last: When it had its last token; 0.0: it had none.
+    last: The time of its last token; 0.0: there is no token yet.
     finish: Why it ended; "" before.
     """
 

@@ -26,12 +26,14 @@ class Prefill(NamedTuple):
 
     sequence: Its sequence.
     stop: Its end in the prompt.
-    keep: The name under which its block is kept; b"": it is not kept.
+    keep: The blocks of it that are kept: the name and the first token of each.
+    block: The tokens of a block.
     """
 
     sequence: ChoiceSequence
     stop: int
-    keep: bytes
+    keep: Sequence[tuple[bytes, int]]
+    block: int
 
 
 @dataclass(slots=True)
@@ -62,10 +64,11 @@ class RunPlan:
 
 @dataclass(slots=True)
 class StepResult:
-    """What one step gave.
+    """The results of one step.
 
     at: When it ended, in seconds on the monotonic clock.
     seconds: Its duration.
+    decoding: The part of it for the next tokens of answers.
     prompt: The tokens of prompts that it computed.
     pieces: The sequences with a new token, each with the time of the one before and its piece.
     kept: Blocks of prompts by name.
@@ -74,6 +77,7 @@ class StepResult:
 
     at: float = 0.0
     seconds: float = 0.0
+    decoding: float = 0.0
     prompt: int = 0
     pieces: list[tuple[ChoiceSequence, float, Piece]] = field(default_factory=list)
     kept: list[tuple[bytes, Array]] = field(default_factory=list)
@@ -146,6 +150,7 @@ class GenerationRun:
             before = monotonic()
             result = StepResult()
             self._decode(result)
+            result.decoding = monotonic() - before
             if plan.prefills or plan.begins:
                 self._prefill(result)
             result.at = monotonic()
@@ -175,7 +180,7 @@ class GenerationRun:
         if not decoding:
             return
         rows = max(one.slot for one in decoding) + 1
-        tokens, lengths = np.zeros(rows, np.int64), np.ones(rows, np.int64)
+        tokens, lengths = np.full(rows, -1, np.int64), np.ones(rows, np.int64)
         for one in (*decoding, *plan.resting, *plan.begins, *(one[0] for one in plan.prefills)):
             if one.slot < rows:
                 lengths[one.slot] = one.cached + 1
@@ -197,7 +202,7 @@ class GenerationRun:
     def _prefill(self, result: StepResult) -> None:
         """Compute parts of prompts, and the first tokens of prompts that are complete."""
         first: list[tuple[ChoiceSequence, Array]] = []
-        for one, stop, keep in self._plan.prefills:
+        for one, stop, keep, block in self._plan.prefills:
             start = one.cached
             try:
                 logits = self._decoder.prefill(one.slot, one.tokens[start:stop], start)
@@ -207,8 +212,9 @@ class GenerationRun:
                 continue
             one.cached = stop
             result.prompt += stop - start
-            if keep:
-                result.kept.append((keep, self._decoder.read(one.slot, start, stop)))
+            for name, first_token in keep:
+                content = self._decoder.read(one.slot, first_token, first_token + block)
+                result.kept.append((name, content))
             if stop == one.prompt and one.ticket.prepared.request.choices > 1:
                 one.ticket.logits = logits.copy()
             if stop == one.total:
@@ -222,8 +228,9 @@ class GenerationRun:
     ) -> None:
         if not sequences:
             return
+        rows = logits.astype(np.float32, copy=False)
         for one, chosen in zip(
-            sequences, choose(logits, [one.chooser for one in sequences]), strict=True
+            sequences, choose(rows, [one.chooser for one in sequences]), strict=True
         ):
             if isinstance(chosen, Chosen):
                 result.pieces.append((one, one.last, one.add(chosen)))

@@ -1,4 +1,4 @@
-"""A trial of a decoder at load: sequences beside each other must be computed as alone."""
+"""A trial of a decoder at load: a shared step must give each sequence the logits of a lone one."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ TOLERANCE = 0.05
 def try_decoder(decoder: Decoder) -> None:
     """Run two prompts alone and together. Raises LoadFailed.
 
-    A provider or a graph that mixes sequences, or that does not keep their keys and values in
-    place, would give callers parts of others' answers.
+    A provider or a graph may mix sequences, or not keep their keys and values in place. It would
+    give callers parts of others' answers.
     """
     if decoder.slots < 2 or decoder.length < 8:
         return
@@ -35,6 +35,23 @@ def try_decoder(decoder: Decoder) -> None:
                 "sequences influence each other: a step of two does not give the logits of each "
                 "alone"
             )
+
+
+def parts_are_exact(decoder: Decoder, block: int, most: int) -> bool:
+    """Return True if a prompt's bits do not depend on the lengths of the parts computed."""
+    count = min(max(most, block) + 2, decoder.length)
+    prompt = [(7 * one + 3) % decoder.vocabulary for one in range(count)]
+    found = []
+    try:
+        for size in (count, block):
+            starts = [*range(0, count - 1, size)]
+            for start, stop in zip(starts, [*starts[1:], count], strict=True):
+                logits = decoder.prefill(0, prompt[start:stop], start)
+            found.append((logits.copy(), decoder.read(0, 0, count)))
+    except CohortError as error:
+        raise LoadFailed(f"its first tokens failed: {error}") from error
+    decoder.free(0)
+    return all(np.array_equal(one, other) for one, other in zip(*found, strict=True))
 
 
 def _continue(decoder: Decoder, prompts: list[list[int]]) -> list[Array]:

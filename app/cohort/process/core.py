@@ -10,7 +10,7 @@ import structlog
 
 from cohort.batching import Watchdog
 from cohort.connections.memory import MemoryBudget
-from cohort.generative.factory import GenerativeEngines
+from cohort.generative.factory import GenerativeEngines, PlainDecoders
 from cohort.inspection import Inspected, InspectionLimits, Inspector
 from cohort.metrics import (
     CacheMetrics,
@@ -135,7 +135,7 @@ class Core:
         )
         engines = [
             generative,
-            self._processed(onnx, settings, asked_by_config),
+            PlainDecoders(self._processed(onnx, settings, asked_by_config), generative),
             self._processed(pipelines, settings, asked_by_pipeline),
         ]
         return make(engines, observe=self.registry_events, trust=self.trust)

@@ -15,14 +15,14 @@ class GenerationPolicy:
     cache_mb: Maximum size of the cache of keys and values; default None: a quarter of the memory
         that is free at load.
     max_sequences: Maximum answers that are generated at a time; further ones wait; default 16.
-    prefill_tokens: Tokens of prompts that a step computes beside the next tokens of answers;
-        default 64. More shortens the time to first tokens, and lengthens that between tokens.
+    prefill_tokens: Maximum tokens of prompts that a step computes; default 128. While answers
+        continue, a step computes fewer: as many as take about as long as their next tokens.
     max_waiting: Maximum requests that wait; further ones are rejected; default 512.
     """
 
     cache_mb: float | None = None
     max_sequences: int = 16
-    prefill_tokens: int = 64
+    prefill_tokens: int = 128
     max_waiting: int = 512
 
 
