@@ -1,1 +1,1 @@
-"""Speed of language models: Cohort beside other engines on models of the same shape and weights."""
+"""Speed of language models: Cohort next to other engines, with the same shapes and weights."""

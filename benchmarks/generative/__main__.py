@@ -1,4 +1,4 @@
-"""Measure language models' speed beside other engines: `python -m benchmarks.generative`.
+"""Measure language models' speed next to other engines: `python -m benchmarks.generative`.
 
 Commands::
 
@@ -6,7 +6,7 @@ Commands::
     python -m benchmarks.generative --quick    the small model, 1 and 16 callers: about a minute
     python -m benchmarks.generative --write    and write benchmarks/results/generative.md
 
-Each engine runs in an environment of its own in build/bench. All candidates are up at once and
+Each engine runs in a separate environment in build/bench. All candidates are up at once and
 are asked in turn, in rounds, so what else the machine does falls on all of them.
 """
 
@@ -19,10 +19,11 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from random import Random
 from statistics import median
+from time import monotonic
 
 import numpy as np
 
-from benchmarks.generative.shapes import PRECISIONS, SHAPES, write_models
+from benchmarks.generative.shapes import PRECISIONS, SHAPES, draw_prompts, write_models
 from benchmarks.generative.workers import CANDIDATES, Answered, Candidate, Worker
 from benchmarks.machine import describe
 from benchmarks.servers import ROOT
@@ -30,6 +31,11 @@ from benchmarks.servers import ROOT
 REPORT = ROOT / "benchmarks" / "results" / "generative.md"
 LATE_CALLERS, LATE_AFTER = 4, 8
 """Callers of the late joiner's run, and the tokens that the others have when it joins."""
+
+THREADS = {"0.5 M": 1, "56 M": min(os.cpu_count() or 2, 8)}
+
+MAX_SECONDS = 30
+"""A candidate that took longer for a number of callers is not asked with more of them."""
 
 Results = dict[tuple[str, int], list[Answered]]
 
@@ -45,17 +51,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--prompt", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--threads", type=int, default=min(os.cpu_count() or 2, 8))
+    parser.add_argument("--minutes", type=float, default=13, help="no round starts after them")
     parser.add_argument("--only", nargs="*", default=[""], help="parts of candidates' names")
     chosen = parser.parse_args()
     if chosen.quick:
         chosen.sizes, chosen.callers, chosen.rounds = ["0.5 M"], [1, 16], 1
     candidates = [one for one in CANDIDATES if any(part in one.name for part in chosen.only)]
     lines = list(_head(chosen))
+    share = chosen.minutes * 60 / (len(chosen.sizes) * len(chosen.precisions))
     for size in chosen.sizes:
         for precision in chosen.precisions:
             shown = [f"## {size} parameters, {precision}", ""]
-            shown += _measure(size, precision, candidates, chosen)
+            shown += _measure(size, precision, candidates, chosen, monotonic() + share)
             print("\n".join(shown), flush=True)
             lines += shown
     if chosen.write:
@@ -67,21 +74,22 @@ def _head(chosen: argparse.Namespace) -> Iterator[str]:
     facts = describe()
     busy = os.getloadavg()[2]
     day = datetime.now(UTC).date()
-    yield from ("# Language models beside other engines", "")
+    yield from ("# Language models next to other engines", "")
     yield "Written by `python -m benchmarks.generative --write`; do not edit."
     yield f"Measured on {day}: {facts['machine']}, Python {facts['python']}."
     yield f"Cohort is {facts['cohort']}."
     yield f"The machine's load average over 15 minutes was {busy:.1f} at the start."
     yield ""
     yield f"Prompts have {chosen.prompt} tokens and answers {chosen.tokens}, end tokens ignored."
-    yield f"Each candidate has {chosen.threads} threads; all were asked in turn."
-    yield f"There were {chosen.rounds} rounds."
+    yield f"All candidates were up at once and asked in turn, in at most {chosen.rounds} rounds."
+    yield f"Each has {THREADS['56 M']} threads, and one for the model of 0.5 M parameters."
     yield "Weights are random and the same for all; llama.cpp and OpenVINO read them as GGUF."
     yield "INT4 is MatMulNBits in blocks of 32 for ONNX Runtime, and Q4_0 in GGUF."
     yield "OpenVINO reads no FP32 from GGUF: its weights are FP16, and it computes in FP32."
     yield ""
     yield "TTFT is the time to the first token, and TBT the time between tokens."
-    yield "A rate is the median of the rounds, with their range; a percentile is of all rounds."
+    yield "A rate is the median of the rounds, with their range and number."
+    yield "A percentile is of all rounds."
     yield f"The late joiner comes when {LATE_CALLERS - 1} callers have {LATE_AFTER} tokens each."
     yield "Its steps are the tokens that each of them gets while it waits for its first one."
     yield "In HTTP streams, a time is that of an event, which may bring several tokens."
@@ -89,7 +97,11 @@ def _head(chosen: argparse.Namespace) -> Iterator[str]:
 
 
 def _measure(
-    size: str, precision: str, candidates: Sequence[Candidate], chosen: argparse.Namespace
+    size: str,
+    precision: str,
+    candidates: Sequence[Candidate],
+    chosen: argparse.Namespace,
+    ends: float,
 ) -> list[str]:
     folder, gguf = write_models(size, precision)
     draws = Random(7)
@@ -101,15 +113,15 @@ def _measure(
         workers: dict[str, Worker] = {}
         for one in candidates:
             try:
-                workers[one.name] = worker = Worker(one, folder, gguf, chosen.threads)
+                workers[one.name] = worker = Worker(one, folder, gguf, THREADS[size])
                 stack.callback(worker.close)
-                worker.ask(_prompts(draws, 2, chosen.prompt, vocabulary), 4, None)
+                worker.ask(draw_prompts(draws, 2, chosen.prompt, vocabulary), 4, None)
             except (RuntimeError, OSError) as error:
                 workers.pop(one.name, None)
                 failed[one.name] = str(error)[:300]
 
         def ask(name: str, callers: int, join: int | None) -> Answered | None:
-            prompts = _prompts(draws, callers, chosen.prompt, vocabulary)
+            prompts = draw_prompts(draws, callers, chosen.prompt, vocabulary)
             try:
                 return workers[name].ask(prompts, chosen.tokens, join)
             except (RuntimeError, OSError) as error:
@@ -117,20 +129,21 @@ def _measure(
                 del workers[name]
                 return None
 
-        for _ in range(chosen.rounds):
+        most = dict.fromkeys(workers, max(chosen.callers))
+        for number in range(chosen.rounds):
+            if number and monotonic() > ends:
+                break
             for callers in chosen.callers:
-                for name in list(workers):
+                for name in [one for one in workers if callers <= most[one]]:
                     if answered := ask(name, callers, None):
                         results.setdefault((name, callers), []).append(answered)
+                        if answered.seconds > MAX_SECONDS:
+                            most[name] = callers
+                            failed[name] = f"with more than {callers} callers: it was too slow"
             for name in list(workers):
                 if answered := ask(name, LATE_CALLERS, LATE_AFTER):
                     late.setdefault(name, []).append(answered.late_steps)
     return [*_table(results, late, chosen.tokens), *_failures(failed)]
-
-
-def _prompts(draws: Random, callers: int, length: int, vocabulary: int) -> list[list[int]]:
-    """Draw prompts that share no prefix, without special tokens."""
-    return [[draws.randrange(260, vocabulary) for _ in range(length)] for _ in range(callers)]
 
 
 def _table(results: Results, late: Mapping[str, list[float]], tokens: int) -> Iterator[str]:
@@ -145,7 +158,8 @@ def _table(results: Results, late: Mapping[str, list[float]], tokens: int) -> It
         between = [gap for one in rounds for gap in one.between] or [0.0]
         gaps = np.percentile(between, (50, 99)) * 1000
         yield (
-            f"| {callers} | {name} | {median(rates):,.0f} | {min(rates):,.0f}-{max(rates):,.0f} "
+            f"| {callers} | {name} | {median(rates):,.0f} "
+            f"| {min(rates):,.0f}-{max(rates):,.0f} ({len(rates)}) "
             f"| {first[0]:,.1f} | {first[1]:,.1f} | {gaps[0]:,.2f} | {gaps[1]:,.2f} "
             f"| {median(one.cpu / made * 1000 for one in rounds):,.2f} |"
         )

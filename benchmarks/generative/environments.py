@@ -9,6 +9,9 @@ from pathlib import Path
 
 from benchmarks.servers import BUILD, find_uv, install_once
 
+PEERS = Path(__file__).parent / "peers"
+"""Programs of the candidates."""
+
 
 @dataclass(frozen=True)
 class PythonPackages:

@@ -8,10 +8,11 @@ import math
 import subprocess
 from dataclasses import asdict
 from pathlib import Path
+from random import Random
 
 import numpy as np
 
-from benchmarks.generative.environments import GGUF
+from benchmarks.generative.environments import GGUF, PEERS
 from benchmarks.servers import BUILD
 from models.decoder import SPECIAL, letter_tokenizer, write_decoder
 from models.decoder_graph import DecoderShape, random_weights
@@ -23,12 +24,15 @@ SHAPES = {
 
 PRECISIONS = ("FP32", "INT4")
 
-PEERS = Path(__file__).parent / "peers"
-
 
 def parameters(shape: DecoderShape) -> int:
     """Return the number of weights."""
     return sum(math.prod(size) for _, size in shape.weights())
+
+
+def draw_prompts(draws: Random, callers: int, length: int, vocabulary: int) -> list[list[int]]:
+    """Draw prompts that share no prefix, without special tokens."""
+    return [[draws.randrange(260, vocabulary) for _ in range(length)] for _ in range(callers)]
 
 
 def write_models(size: str, precision: str) -> tuple[Path, Path]:
@@ -53,7 +57,7 @@ def write_models(size: str, precision: str) -> tuple[Path, Path]:
         )
         command = [*GGUF.command(PEERS / "write_gguf.py"), str(weights)]
         kind = "f32" if precision == "FP32" else "q4_0"
-        if precision == "FP32":  # what OpenVINO reads
+        if precision == "FP32":  # for OpenVINO
             half = gguf.with_name(f"{name}-f16.gguf")
             subprocess.run([*command, str(half), "f16"], check=True)
         part = gguf.with_suffix(".part")

@@ -17,10 +17,10 @@ from benchmarks.generative.environments import (
     GENAI,
     LLAMA,
     OPENVINO,
+    PEERS,
     NodePackages,
     PythonPackages,
 )
-from benchmarks.generative.shapes import PEERS
 from benchmarks.servers import ROOT
 
 MAX_CALLERS = 64
@@ -53,9 +53,14 @@ CANDIDATES = (
 
 
 class Worker:
-    """A started candidate. Raises RuntimeError if it cannot be installed, or ends."""
+    """A started candidate. Raises RuntimeError if it cannot be installed, or ends.
 
-    def __init__(self, candidate: Candidate, folder: Path, gguf: Path, threads: int) -> None:
+    ready: Its report about itself at its start.
+    """
+
+    def __init__(
+        self, candidate: Candidate, folder: Path, gguf: Path, threads: int, provider: str = "cpu"
+    ) -> None:
         program = PEERS / candidate.program
         home = candidate.environment
         command = home.command(program) if home else [sys.executable, str(program)]
@@ -70,11 +75,11 @@ class Worker:
             path = gguf.with_name(f"{gguf.stem}-f16.gguf")
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [*command, str(path), str(threads), str(MAX_CALLERS)],
+                [*command, str(path), str(threads), str(MAX_CALLERS), provider],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
                 text=True, env=environment,
             )  # fmt: skip
-        self._read()
+        self.ready = str(self._read())
 
     def ask(self, prompts: Sequence[Sequence[int]], tokens: int, late: int | None) -> Answered:
         """Have all callers answered."""

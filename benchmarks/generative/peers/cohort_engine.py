@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections import Counter
 from pathlib import Path
 
 from one_at_a_time import now, work
@@ -12,9 +13,10 @@ from cohort.onnx_engine import VersionOpener
 from cohort.registry import Site, Source
 from cohort.repository import GenerationPolicy, ModelConfig
 from cohort.scheduling import Scheduler
-from cohort.session import CancellationToken, SessionOptions
+from cohort.session import CancellationToken, Provider, SessionOptions
 
 folder, threads, most = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+provider = sys.argv[4] if len(sys.argv) > 4 else "cpu"
 
 
 class NoModels:
@@ -74,7 +76,9 @@ def main():
     async def start():
         scheduler = Scheduler({"cpu": 2})
         factory = GenerativeEngines(wake=scheduler.wake, opener=VersionOpener(None))
+        providers = [Provider(one) for one in dict.fromkeys((provider, "cpu"))]
         config = ModelConfig(
+            providers=tuple(providers),
             session=SessionOptions(intra_op_threads=threads),
             generation=GenerationPolicy(max_sequences=most),
         )
@@ -83,7 +87,9 @@ def main():
         return opened.start(Site("m", 1, lambda event: None, NoModels()))
 
     engine = loop.run_until_complete(start())
-    work(lambda *asked: loop.run_until_complete(answer(engine, *asked)))
+    nodes = Counter(one.provider for one in engine.assigned_nodes())
+    ready = "nodes by provider: " + ", ".join(f"{count} {one}" for one, count in nodes.items())
+    work(lambda *asked: loop.run_until_complete(answer(engine, *asked)), ready=ready)
 
 
 main()

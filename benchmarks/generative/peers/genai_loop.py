@@ -1,4 +1,4 @@
-"""onnxruntime-genai's own loop: one Generator for all callers who are there at the start."""
+"""onnxruntime-genai's own loop: Generators of at most 32 callers, one after the other."""
 
 import sys
 
@@ -7,6 +7,7 @@ import onnxruntime_genai as og
 from one_at_a_time import now, work
 
 model = og.Model(sys.argv[1])
+MAX_BATCH = 32  # the library's maximum
 
 
 def answer(prompts, tokens, late):
@@ -29,7 +30,8 @@ def answer(prompts, tokens, late):
             if late is not None and callers[0] == 0 and step + 1 == late:
                 submitted[-1] = at
 
-    generate(range(together))
+    for start in range(0, together, MAX_BATCH):
+        generate(range(start, min(start + MAX_BATCH, together)))
     if together < len(prompts):
         generate([together])
     return submitted, times
