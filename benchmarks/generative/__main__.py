@@ -34,7 +34,7 @@ LATE_CALLERS, LATE_AFTER = 4, 8
 
 THREADS = {"0.5 M": 1, "56 M": min(os.cpu_count() or 2, 8)}
 
-MAX_SECONDS = 30
+SLOW_SECONDS = 20
 """A candidate that took longer for a number of callers is not asked with more of them."""
 
 Results = dict[tuple[str, int], list[Answered]]
@@ -57,43 +57,56 @@ def main() -> None:
     if chosen.quick:
         chosen.sizes, chosen.callers, chosen.rounds = ["0.5 M"], [1, 16], 1
     candidates = [one for one in CANDIDATES if any(part in one.name for part in chosen.only)]
-    lines = list(_head(chosen))
     share = chosen.minutes * 60 / (len(chosen.sizes) * len(chosen.precisions))
+    sections = {}
     for size in chosen.sizes:
         for precision in chosen.precisions:
-            shown = [f"## {size} parameters, {precision}", ""]
-            shown += _measure(size, precision, candidates, chosen, monotonic() + share)
-            print("\n".join(shown), flush=True)
-            lines += shown
+            title = f"## {size} parameters, {precision}"
+            facts = list(_facts(size, chosen))
+            table = _measure(size, precision, candidates, chosen, monotonic() + share)
+            sections[title] = "\n".join([title, "", *facts, "", *table])
+            print(sections[title], flush=True)
     if chosen.write:
-        REPORT.write_text("\n".join(lines), encoding="utf-8")
-        print(f"wrote {REPORT}")
+        _write(sections)
 
 
-def _head(chosen: argparse.Namespace) -> Iterator[str]:
+def _write(sections: Mapping[str, str]) -> None:
+    """Replace these sections of the report; the others stay."""
+    known = {}
+    if REPORT.exists():
+        for part in REPORT.read_text(encoding="utf-8").split("\n## ")[1:]:
+            known[f"## {part.partition(chr(10))[0]}"] = f"## {part}"
+    known |= sections
+    titles = [f"## {size} parameters, {one}" for size in SHAPES for one in PRECISIONS]
+    parts = [known[title].rstrip() + "\n" for title in titles if title in known]
+    REPORT.write_text("\n".join([HEAD, *parts]), encoding="utf-8")
+    print(f"wrote {REPORT}")
+
+
+HEAD = """\
+# Language models next to other engines
+
+Written by `python -m benchmarks.generative --write`; do not edit.
+All candidates are up at once and asked in turn, so the machine's other work slows all of them.
+End tokens are ignored.
+Weights are random and the same for all; llama.cpp and OpenVINO read them as GGUF.
+INT4 is MatMulNBits in blocks of 32 for ONNX Runtime, and Q4_0 in GGUF.
+OpenVINO reads no FP32 from GGUF: its weights are FP16, and it computes in FP32.
+
+TTFT is the time to the first token, and TBT the time between tokens.
+A rate is the median of the rounds, with their range and number.
+A percentile is of all rounds.
+In HTTP streams, a time is that of an event, which may bring several tokens.
+The late joiner's steps are the tokens that each of the others gets before its first one.
+"""
+
+
+def _facts(size: str, chosen: argparse.Namespace) -> Iterator[str]:
     facts = describe()
-    busy = os.getloadavg()[2]
-    day = datetime.now(UTC).date()
-    yield from ("# Language models next to other engines", "")
-    yield "Written by `python -m benchmarks.generative --write`; do not edit."
-    yield f"Measured on {day}: {facts['machine']}, Python {facts['python']}."
-    yield f"Cohort is {facts['cohort']}."
-    yield f"The machine's load average over 15 minutes was {busy:.1f} at the start."
-    yield ""
-    yield f"Prompts have {chosen.prompt} tokens and answers {chosen.tokens}, end tokens ignored."
-    yield f"All candidates were up at once and asked in turn, in at most {chosen.rounds} rounds."
-    yield f"Each has {THREADS['56 M']} threads, and one for the model of 0.5 M parameters."
-    yield "Weights are random and the same for all; llama.cpp and OpenVINO read them as GGUF."
-    yield "INT4 is MatMulNBits in blocks of 32 for ONNX Runtime, and Q4_0 in GGUF."
-    yield "OpenVINO reads no FP32 from GGUF: its weights are FP16, and it computes in FP32."
-    yield ""
-    yield "TTFT is the time to the first token, and TBT the time between tokens."
-    yield "A rate is the median of the rounds, with their range and number."
-    yield "A percentile is of all rounds."
-    yield f"The late joiner comes when {LATE_CALLERS - 1} callers have {LATE_AFTER} tokens each."
-    yield "Its steps are the tokens that each of them gets while it waits for its first one."
-    yield "In HTTP streams, a time is that of an event, which may bring several tokens."
-    yield ""
+    yield f"Measured on {datetime.now(UTC).date()}: {facts['machine']}, Python {facts['python']}."
+    yield f"Cohort {facts['cohort']}, {THREADS[size]} threads for each candidate."
+    yield f"Prompts of {chosen.prompt} tokens, answers of {chosen.tokens}."
+    yield f"Load average of the last 5 minutes before: {os.getloadavg()[1]:.1f}."
 
 
 def _measure(
@@ -137,7 +150,7 @@ def _measure(
                 for name in [one for one in workers if callers <= most[one]]:
                     if answered := ask(name, callers, None):
                         results.setdefault((name, callers), []).append(answered)
-                        if answered.seconds > MAX_SECONDS:
+                        if answered.seconds > SLOW_SECONDS:
                             most[name] = callers
                             failed[name] = f"with more than {callers} callers: it was too slow"
             for name in list(workers):

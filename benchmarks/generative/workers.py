@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -24,6 +25,9 @@ from benchmarks.generative.environments import (
 from benchmarks.servers import ROOT
 
 MAX_CALLERS = 64
+
+MAX_SECONDS = 40.0
+"""Time for one answer to all callers; a candidate that takes longer is ended."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,11 @@ class Worker:
 
     def _read(self) -> Any:
         assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], MAX_SECONDS)
+        if not ready:
+            self._process.kill()
+            self._process.wait()
+            raise RuntimeError(f"took more than {MAX_SECONDS:.0f} s")
         line = self._process.stdout.readline()
         if not line:
             self._process.wait()

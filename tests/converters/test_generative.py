@@ -71,6 +71,16 @@ def test_a_llama_becomes_a_version_folder(folder: Path, precision: str) -> None:
     if precision == "int4":
         assert found["bytes"] < found["source_bytes"] / 2
     record(found, source="a folder with config.json")
+    checked = subprocess.run(
+        [sys.executable, "-m", "cohort", "check", "models"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'app'}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout
+    assert "text_output BYTES" in checked.stdout
 
 
 def test_the_builder_knows_each_architecture(folder: Path) -> None:
