@@ -18,6 +18,7 @@ from cohort.generation import (
     Piece,
     PreparedGeneration,
     Sampling,
+    TextInputs,
     TokenLogprob,
     ToolCall,
     ToolReader,
@@ -27,6 +28,8 @@ from cohort.registry import (
     Cancellable,
     EngineDescription,
     LeaseCount,
+    NotedTicket,
+    RequestNotes,
     RequestQueue,
     Site,
     Source,
@@ -70,6 +73,7 @@ class Saying:
     """
 
     times = None
+    remembered = False
 
     def __init__(
         self, prepared: PreparedGeneration, reply: GenerationReply, after: int | None = None
@@ -194,19 +198,36 @@ class Parrot:
         requests: int = 1,
         priority: int = 0,
     ) -> Cancellable:
-        heard = self.prepare(GenerationRequest(str(inputs["text_input"][0])))
+        text = str(inputs["text_input"][0])
+        request = inputs.requests[0] if isinstance(inputs, TextInputs) else GenerationRequest(text)
+        heard = self.prepare(request)
 
         class Whole:
             def __init__(self) -> None:
-                self.text = ""
+                self.texts = [""] * request.choices
 
             def pieces(self, pieces: Sequence[Piece]) -> None:
-                self.text += pieces[0].text
+                for piece in pieces:
+                    self.texts[piece.choice] += piece.text
 
             def ended(self, usage: Usage, error: object) -> None:
-                reply([np.array([self.text], object)], None)
+                reply([np.array(self.texts, object)], None)
 
         return self.generate(heard, Whole())
+
+    def submit_with(
+        self,
+        notes: RequestNotes,
+        inputs: Arrays,
+        reply: Reply,
+        *,
+        deadline: float = float("inf"),
+        timeout: float | None = None,
+        priority: int = 0,
+    ) -> NotedTicket:
+        saying = self.submit(inputs, reply)
+        assert isinstance(saying, Saying)
+        return saying
 
     def room_for(self, priority: int) -> int:
         return 8

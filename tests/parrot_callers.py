@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from cohort.auth import Caller
 from cohort.connections.memory import MemoryBudget, MemoryHold
 from cohort.errors import CohortError
 from cohort.generation import GenerationRequest, Piece, PreparedGeneration, Usage
@@ -63,10 +64,12 @@ class Heard:
         self.over.set()
 
 
-def ask(aviary: Aviary, prompt: str, *, leave_after: int = 0) -> tuple[Generation[str], Heard]:
+def ask(
+    aviary: Aviary, prompt: str, *, leave_after: int = 0, caller: Caller | None = None
+) -> tuple[Generation[str], Heard]:
     """Ask the parrot; leave after this number of parts, if it is not 0."""
     heard = Heard(leave_after)
     hold = MemoryHold(MemoryBudget(1 << 20))
-    exchange = heard.exchange = Generation(aviary.plane, RequestContext(), heard, hold)
+    exchange = heard.exchange = Generation(aviary.plane, RequestContext(caller=caller), heard, hold)
     exchange.read_text(Asked, prompt, model="m")
     return exchange, heard

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol
 
 from cohort.errors import CohortError
+from cohort.tensors import Array
 
 Finish = Literal["", "stop", "length"]
 """Why a choice ended: "stop" at an end token or a stop string, "length" at its limit; "" before."""
@@ -95,6 +96,17 @@ class GenerationRequest:
     guide: Guide | None = None
     ignore_end: bool = False
     other_prompts: tuple[Prompt, ...] = ()
+
+
+class TextInputs(dict[str, Array]):
+    """The prompts as tensors, for a copy of a request, with the request itself.
+
+    requests: The requests, one for each prompt.
+    """
+
+    def __init__(self, arrays: Mapping[str, Array], requests: Sequence[GenerationRequest]) -> None:
+        super().__init__(arrays)
+        self.requests = requests
 
 
 class TokenLogprob(NamedTuple):

@@ -1,7 +1,8 @@
 """OpenAI's client, LiteLLM and LangChain ask a server all they can, in .venv-clients.
 
-`python openai_calls.py URL MODEL` reads wrong requests from its input, as JSON, and prints what
-came back as one JSON object. The model repeats the last message, and calls a tool for `call:NAME`.
+`python openai_calls.py URL MODEL EMBEDDINGS ENCODER` reads wrong requests from its input, as JSON,
+and prints what came back as one JSON object. The model repeats the last message, and calls a tool
+for `call:NAME`. EMBEDDINGS is the address of the server of the encoder.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # it would fetch one
 import litellm
 import openai
 from langchain_core.tools import tool
-from langchain_openai import ChatOpenAI, OpenAI
+from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
 from pydantic import BaseModel
 
 KEY = "any"
@@ -71,8 +72,8 @@ def ask(client: openai.OpenAI, model: str) -> dict[str, Any]:
         "calls": [[one.function.name, one.function.arguments] for one in calls],
         "finish": called.choices[0].finish_reason,
         "after": after.choices[0].message.content,
-        "parsed": parsed.choices[0].message.parsed.model_dump(),  # type: ignore[union-attr]
-        "stream parsed": final.choices[0].message.parsed.model_dump(),  # type: ignore[union-attr]
+        "parsed": parsed.choices[0].message.parsed.model_dump(),
+        "stream parsed": final.choices[0].message.parsed.model_dump(),
         "texts": [one.text for one in texts.choices],
         "listed": listed,
         "retrieved": client.models.retrieve(model).id,
@@ -127,7 +128,7 @@ def ask_litellm(url: str, model: str) -> dict[str, Any]:
     }
 
 
-@tool
+@tool  # type: ignore[untyped-decorator]
 def look(at: str = "") -> str:
     """Look at something."""
     return at
@@ -149,6 +150,33 @@ def ask_langchain(url: str, model: str) -> dict[str, Any]:
     }
 
 
+def embed(url: str, model: str) -> dict[str, Any]:
+    """Return the vectors of texts, by each client."""
+    texts = ["good film", "bad"]
+    client = openai.OpenAI(base_url=url, api_key=KEY, max_retries=0)
+    found = client.embeddings.create(model=model, input=texts)
+    plain = client.embeddings.create(model=model, input=texts[0], encoding_format="float")
+    try:
+        client.embeddings.create(model=model, input=[4, 5])
+        refused = "answered"
+    except openai.BadRequestError as error:
+        refused = str(error.param)
+    options: Any = {"model": f"openai/{model}", "api_base": url, "api_key": KEY}
+    lite = litellm.embedding(input=texts, **options)
+    chain = OpenAIEmbeddings(
+        model=model, base_url=url, api_key=KEY, check_embedding_ctx_length=False
+    )
+    return {
+        "openai": [one.embedding for one in found.data],
+        "plain": [one.embedding for one in plain.data],
+        "tokens": [found.usage.prompt_tokens, found.usage.total_tokens],
+        "refused": refused,
+        "litellm": [one["embedding"] for one in lite.data],
+        "langchain": chain.embed_documents(texts),
+        "langchain query": chain.embed_query(texts[1]),
+    }
+
+
 def main() -> None:
     """Print all answers."""
     url, model = sys.argv[1] + "/v1", sys.argv[2]
@@ -160,6 +188,7 @@ def main() -> None:
         "wrong": ask_wrongly(client, wrong, model),
         "litellm": ask_litellm(url, model),
         "langchain": ask_langchain(url, model),
+        "embeddings": embed(sys.argv[3] + "/v1", sys.argv[4]),
     }
     print(json.dumps(answers))  # noqa: T201
 

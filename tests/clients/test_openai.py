@@ -7,10 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tests import text_models
 from tests.aviary import listening, open_aviary
-from tests.e2e.processes import ROOT
+from tests.e2e.processes import ROOT, cohort
 from tests.http.openai.bad_requests import WRONG
 
 PYTHON = ROOT / ".venv-clients/bin/python"
@@ -23,12 +25,15 @@ pytestmark = pytest.mark.skipif(
 TOWN = {"name": "Ulm", "people": 126000}
 
 
-async def ask_all(folder: Path) -> dict[str, Any]:
-    """Run the clients in their environment, against a server in this process."""
+async def ask_all(folder: Path, embeddings: str) -> dict[str, Any]:
+    """Run the clients in their environment, against a server in this process.
+
+    embeddings: The address of a process that serves an encoder.
+    """
     wrong = {name: [one.route, one.changes] for name, one in WRONG.items()}
     async with open_aviary(folder) as aviary, listening(aviary):
         process = await asyncio.create_subprocess_exec(
-            *(str(PYTHON), str(CALLS), aviary.url, "m"),
+            *(str(PYTHON), str(CALLS), aviary.url, "m", embeddings, "encoder"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -41,7 +46,12 @@ async def ask_all(folder: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return asyncio.run(ask_all(tmp_path_factory.mktemp("aviary")))
+    folder = tmp_path_factory.mktemp("embeddings")
+    text_models.save(
+        folder / "models/encoder", "inputs: {text: {tokenizer: tokenizer.json, max_length: 8}}\n"
+    )
+    with cohort(folder / "models", folder) as server:
+        return asyncio.run(ask_all(tmp_path_factory.mktemp("aviary"), server.url))
 
 
 def test_openais_client_is_answered(answers: dict[str, Any]) -> None:
@@ -91,3 +101,14 @@ def test_langchain_is_answered(answers: dict[str, Any]) -> None:
         "forced": TOWN,
         "text": "one two",
     }
+
+
+def test_embeddings_are_the_same_for_all_clients(answers: dict[str, Any]) -> None:
+    """They are those of the model, in FP32, and token ids are refused by name."""
+    found = answers["embeddings"]
+    assert len(found["openai"]) == 2
+    for one in ("litellm", "langchain"):
+        assert np.allclose(found[one], found["openai"], rtol=1e-6), one
+    assert np.allclose(found["plain"], found["openai"][:1], rtol=1e-6)
+    assert np.allclose(found["langchain query"], found["openai"][1], rtol=1e-6)
+    assert (found["tokens"], found["refused"]) == ([7, 7], "input")

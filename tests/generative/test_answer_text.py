@@ -76,6 +76,7 @@ def cut_at(text: str, stop: list[str]) -> str:
 
 
 @example("aabaac", ["aabaaa", "aac"])
+@example("aaac", ["aac"])
 @example("aé" * 3, ["éa", "aéa"])
 @given(
     st.text("abé", max_size=30),

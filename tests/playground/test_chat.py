@@ -31,7 +31,7 @@ class Answers:
         self.asked: list[dict[str, Any]] = []
 
     def __call__(self, route: Route) -> None:
-        self.asked.append(route.request.post_data_json)
+        self.asked.append(json.loads(route.request.post_data or ""))
         events = self.events.pop(0) if len(self.events) > 1 else self.events[0]
         if events is not None:
             lines = [f"data: {one if isinstance(one, str) else json.dumps(one)}" for one in events]

@@ -211,7 +211,7 @@ async def test_a_model_runs_on_them(tmp_path: Path, name: str, datatype: int) ->
     files = [saved(picture(90, 70), "JPEG"), saved(picture(48, 32, seed=1), "PNG")]
     values = np.empty(2, np.object_)
     values[:] = files
-    kept = {"state": tmp_path / "state", "cache": tmp_path / "cache"}
+    kept: dict[str, Any] = {"state": tmp_path / "state", "cache": tmp_path / "cache"}
     async with Runtime(models=tmp_path / "models", **kept) as runtime:
         answer: Any = await runtime.infer("look", {"image": values})
     wanted = [resized(file, 48, 32).mean(axis=(0, 1)) for file in files]
@@ -224,7 +224,7 @@ async def test_a_config_that_does_not_fit_makes_it_unavailable(tmp_path: Path) -
     onnx_models.save(channel_means(), tmp_path / "models/look/1/model.onnx")
     config = tmp_path / "models/look/config.yaml"
     config.write_text("inputs: {image: {image: {size: [9, 48]}}}\n")
-    kept = {"state": tmp_path / "state", "cache": tmp_path / "cache"}
+    kept: dict[str, Any] = {"state": tmp_path / "state", "cache": tmp_path / "cache"}
     says = r"look/config\.yaml: inputs\.image: image\.size .* 9 is not 32"
     async with Runtime(models=tmp_path / "models", **kept) as runtime:
         with pytest.raises(NotReady, match=says):

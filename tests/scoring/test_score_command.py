@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -300,3 +301,49 @@ def test_files_of_a_bucket_are_read_and_written(
         assert bucket.get("out/scored.csv") == Path("scored.csv").read_bytes()
         result = score(f"{bucket.url}/in/none.csv", "one", "x.csv")
         assert "none.csv is not there" in result.stderr
+
+
+def test_a_model_with_a_fixed_number_of_rows_gets_that_many(models: Path) -> None:
+    """The last request and those of rows that failed are filled; each row has its output."""
+    onnx_models.save(onnx_models.fixed_rows(), models / "pairs/1/model.onnx")
+    rows: list[dict[str, object]] = [{"a": at, "b": 1.5, "c": 2.0} for at in range(301)]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), "rows.parquet")
+    rows[7]["b"] = "word"
+    write_csv("rows.csv", [[*row.values()] for row in rows], "abc")
+    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for kind, failed in ("csv", [7]), ("jsonl", [7]), ("parquet", []):
+        result = score(f"rows.{kind}", "pairs", "scored.jsonl", "--columns", "a,b,c")
+        assert result.exit_code == bool(failed)
+        found = [json.loads(line) for line in Path("scored.jsonl").read_text().splitlines()]
+        assert [at for at, row in enumerate(found) if row["error"]] == failed
+        good = [row["y"] for row in found if not row["error"]]
+        assert good == [[2 * at, 3, 4] for at in range(301) if at not in failed]
+
+
+def test_only_the_named_model_is_loaded(models: Path) -> None:
+    """With the models of its steps, if it is a pipeline; a folder may hold many others."""
+    write_csv("rows.csv", ROWS.tolist())
+    assert score("rows.csv", "one", "scored.csv").exit_code == 0
+    profiles = Path("cache/profiles")
+    assert len([*profiles.glob("*.json")]) == 1
+    steps = {"only": {"model": "mlp", "inputs": {"x": "x"}}}
+    (models / "line").mkdir()
+    pipeline = {"steps": steps, "outputs": {"y": {"from": "only.y"}}}
+    (models / "line/pipeline.yaml").write_text(json.dumps(pipeline))
+    result = score("rows.csv", "line", "line.csv", "--columns", "a,b,c,d")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert len([*profiles.glob("*.json")]) == 2
+
+
+def test_a_full_disk_is_reported_with_the_file_that_has_no_room() -> None:
+    """And the same command goes on later."""
+    rows = np.random.default_rng(5).normal(size=(20_000, 4)).round(4)
+    write_csv("rows.csv", rows.tolist())
+    command = f"{sys.executable} -m cohort score rows.csv --model mlp --out scored.csv"
+    full = subprocess.run(
+        ["bash", "-c", f"ulimit -f 500; {command}"],
+        env=os.environ, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert full.returncode == 2
+    assert re.search(r"scored\.csv\.partial/\S+: File too large", full.stderr), full.stderr
+    assert score("rows.csv", "mlp", "scored.csv").exit_code == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import sys
 from typing import Any
 
 import numpy as np
@@ -64,14 +65,19 @@ class CacheMemory:
                 _give_back(self._memory, start, stop - start)
 
 
+NO_RESERVE = 0x4000
+"""Linux's MAP_NORESERVE, which Python names since 3.13: the size does not count as memory."""
+
+
 def _reserve(size: int) -> mmap.mmap:
     """Return memory that uses no memory of the machine until it is written."""
-    if hasattr(mmap, "MAP_NORESERVE"):
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_NORESERVE
-        return mmap.mmap(-1, size, flags=flags)
-    return mmap.mmap(-1, size)
+    if sys.platform == "linux":
+        # By default, a mapping is shared, and DONTNEED keeps its content.
+        return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE)
+    else:  # noqa: RET505 - otherwise mypy calls it unreachable
+        return mmap.mmap(-1, size)
 
 
 def _give_back(memory: mmap.mmap, start: int, size: int) -> None:
-    if hasattr(mmap, "MADV_DONTNEED"):
+    if sys.platform == "linux":
         memory.madvise(mmap.MADV_DONTNEED, start, size)

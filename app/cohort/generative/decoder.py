@@ -13,7 +13,7 @@ import numpy as np
 
 from cohort.generative.cache import CacheMemory
 from cohort.generative.config import DecoderConfig
-from cohort.session import Session, run_failure
+from cohort.session import OrtRunControl, Session, run_failure
 from cohort.tensors import BY_NAME, Array
 
 PADDED_TO = 64
@@ -63,6 +63,9 @@ class Decoder(Protocol):
     def free(self, slot: int) -> None:
         """Forget the tokens of a slot."""
 
+    def stop(self) -> None:
+        """Stop the run in progress and all later ones; from any thread."""
+
     def close(self) -> None:
         """Free the model and its memory."""
 
@@ -79,6 +82,7 @@ class SharedDecoder:
     def __init__(self, session: Session, config: DecoderConfig, slots: int, length: int) -> None:
         self._session, self._raw, layout = session, session.raw, config.layout
         self._layout, self.slots, self.length = layout, slots, length
+        self._control = OrtRunControl()
         inputs = {spec.name: spec for spec in session.inputs}
         outputs = {spec.name: spec for spec in session.outputs}
         self._kind = inputs[layout.past[0]].datatype
@@ -172,7 +176,7 @@ class SharedDecoder:
 
     def _run(self, binding: Any) -> None:
         try:
-            self._raw.run_with_iobinding(binding)
+            self._raw.run_with_iobinding(binding, self._control.options)
         except Exception as error:
             raise run_failure(error, None) from error
 
@@ -191,6 +195,10 @@ class SharedDecoder:
     def free(self, slot: int) -> None:
         """See `Decoder`."""
         self._cache.free(slot)
+
+    def stop(self) -> None:
+        """See `Decoder`."""
+        self._control.stop()
 
     def close(self) -> None:
         """See `Decoder`."""

@@ -9,17 +9,18 @@ from typing import Self
 import numpy as np
 
 from cohort.batching import Outputs, Reply, RunResult
+from cohort.codec.sampling_parameters import read_generation
 from cohort.errors import Overloaded
 from cohort.generation import (
     GenerationReply,
     GenerationRequest,
     PreparedGeneration,
     Sampling,
+    TextInputs,
     ToolReader,
 )
 from cohort.generative.config import DecoderConfig
 from cohort.generative.generation_queue import GenerationQueue
-from cohort.generative.parameters import read_parameters
 from cohort.generative.preparing import Limits, prepare
 from cohort.generative.sequence import Prepared, TextTicket
 from cohort.generative.text_rows import SideQueue, TextRows
@@ -48,6 +49,7 @@ class GenerativeEngine:
     queue: Its requests; closed with the engine.
     description: Returns the engine's description.
     timeout: The maximum time of a request, in seconds.
+    example: A prompt to show to callers.
     """
 
     labels: Sequence[str] = ()
@@ -66,12 +68,13 @@ class GenerativeEngine:
         *,
         description: Callable[[], EngineDescription],
         timeout: float,
+        example: str,
     ) -> None:
         self._session, self._config, self._vocabulary = session, config, vocabulary
         self._limits, self._queue, self._description = limits, queue, description
         self.timeout = timeout
         self.leases = LeaseCount()
-        self.example: Arrays | None = {"text_input": np.array(["Hello"], np.object_)}
+        self.example: Arrays | None = {"text_input": np.array([example], np.object_)}
 
     # -- TextEngine
 
@@ -189,6 +192,13 @@ class GenerativeEngine:
             priority=priority,
             counted=False,
         )
+        if isinstance(inputs, TextInputs):
+            requests = inputs.requests
+            size = sum(len(str(text)) for text in inputs["text_input"].flat)
+            choices = [request.choices for request in requests]
+            return TextRows(
+                lambda: [self.prepare(one) for one in requests], size, send, reply, choices=choices
+            )
         return self._submit_rows(inputs, reply, {}, send, priority)
 
     def _submit_rows(
@@ -204,7 +214,7 @@ class GenerativeEngine:
             raise Overloaded(f"{len(texts)} prompts exceed the model's queue (max_waiting)")
 
         def prepare_all() -> Sequence[Prepared]:
-            asked = [read_parameters(text, parameters, self.sampling) for text in texts]
+            asked = [read_generation(text, parameters, self.sampling) for text in texts]
             return [self.prepare(one) for one in asked]
 
         return TextRows(prepare_all, sum(map(len, texts)), send, reply)

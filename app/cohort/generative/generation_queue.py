@@ -25,6 +25,7 @@ from cohort.generative.events import (
 from cohort.generative.planning import (
     fill_holes,
     grow,
+    has_room_for_prompt,
     needed,
     next_chunks,
     next_to_enter,
@@ -36,6 +37,17 @@ from cohort.generative.steps import GenerationRun, Prefill, RunPlan, StepResult
 from cohort.generative.vocabulary import Vocabulary
 from cohort.repository import GenerationPolicy
 from cohort.scheduling import RunQueue
+
+
+class Parts(NamedTuple):
+    """The lengths of parts of prompts, in tokens.
+
+    unit: The length of the smallest part that is computed.
+    block: The length of the parts that are kept for later prompts, a multiple of `unit`.
+    """
+
+    unit: int
+    block: int
 
 
 class NextRun(NamedTuple):
@@ -66,7 +78,7 @@ class GenerationQueue:
     vocabulary: Its tokens.
     policy: The limits.
     budget: The maximum tokens of the cache.
-    block: The tokens of a block of prompts that is kept, and of the smallest part of a prompt.
+    parts: The lengths of parts of prompts.
     wake: Called with this queue when it has work: `Scheduler.wake`.
     observe: Receives the events.
     name: The model and version, for operators.
@@ -83,7 +95,7 @@ class GenerationQueue:
         vocabulary: Vocabulary,
         policy: GenerationPolicy,
         budget: int,
-        block: int,
+        parts: Parts,
         *,
         wake: Callable[[RunQueue], None],
         observe: Callable[[GenerationEvent], None],
@@ -93,7 +105,8 @@ class GenerationQueue:
     ) -> None:
         self.name, self.device = name, device
         self._decoder, self._vocabulary = decoder, vocabulary
-        self._policy, self._budget, self._block = policy, budget, block
+        self._policy, self._budget = policy, budget
+        self._unit, self._block = parts
         self._wake, self._observe, self._on_closed = wake, observe, on_closed
         self._waiting: list[ChoiceSequence] = []
         self._running: list[ChoiceSequence] = []  # those that have a slot
@@ -228,6 +241,9 @@ class GenerationQueue:
         self._observe(Closed())
         if self._run is None:
             self._on_closed()
+        else:
+            self._run.interrupted = True
+            self._decoder.stop()
 
     # -- runs
 
@@ -368,8 +384,10 @@ class GenerationQueue:
             placed = True
 
     def _may_enter(self, one: ChoiceSequence) -> bool:
-        """Return False while another choice of the same request computes the prompt."""
-        return all(other.decodes for other in self._running if other.ticket is one.ticket)
+        """Return False while another choice of the request, or of its caller, has a long prompt."""
+        if any(not s.decodes for s in self._running if s.ticket is one.ticket):
+            return False
+        return has_room_for_prompt(one, self._running, self._policy.prefill_tokens)
 
     def _place(self, one: ChoiceSequence, plan: RunPlan, now: float) -> None:
         """Give a sequence a slot, with the keys and values that others computed."""
@@ -416,7 +434,7 @@ class GenerationQueue:
         beginning = set(map(id, plan.begins))
         ready = [one for one in self._running if one.decodes and id(one) not in beginning]
         most = self._prompt_tokens() if ready else self._policy.prefill_tokens
-        chunks = next_chunks(self._running, self._block, most, self._last_turns, self._prefill_turn)
+        chunks = next_chunks(self._running, self._unit, most, self._last_turns, self._prefill_turn)
         if chunks:
             self._prefill_turn += 1
         room = self._budget - sum(one.reserved for one in self._running)
@@ -435,9 +453,9 @@ class GenerationQueue:
     def _prompt_tokens(self) -> int:
         """Return the tokens of prompts that take about as long as the next tokens of answers."""
         if not self._prompt_seconds:
-            return self._block
+            return self._unit
         tokens = int(self._decode_seconds / self._prompt_seconds)
-        return min(max(tokens, self._block), self._policy.prefill_tokens)
+        return min(max(tokens, self._unit), self._policy.prefill_tokens)
 
     def _to_keep(self, one: ChoiceSequence, stop: int) -> list[tuple[bytes, int]]:
         """Return the blocks of the next part of a prompt that are not kept yet."""

@@ -15,7 +15,7 @@ from cohort.generative.config import (
 from cohort.generative.decoder import Decoder, SharedDecoder, token_bytes
 from cohort.generative.engine import SIGNATURE, GenerativeEngine
 from cohort.generative.events import MakeObserver
-from cohort.generative.generation_queue import GenerationQueue
+from cohort.generative.generation_queue import GenerationQueue, Parts
 from cohort.generative.plain_decoder import PlainDecoder
 from cohort.generative.preparing import Limits
 from cohort.generative.trial import parts_are_exact, try_decoder
@@ -39,8 +39,8 @@ MIN_SHARE = 4
 """By default, a cache takes free memory divided by this number."""
 
 
-BLOCK = 16
-"""The tokens of a block of prompts; if bits depend on the parts of prompts, `prefill_tokens`."""
+SMALL_PARTS = Parts(8, 32)
+"""The parts of prompts; if bits depend on them, all parts have `prefill_tokens`."""
 
 
 def open_language_model(
@@ -72,16 +72,17 @@ def open_language_model(
         policy = config.generation
         decoder, budget = make_decoder(opened.session, found, policy)
         try_decoder(decoder)
-        block = min(BLOCK, policy.prefill_tokens)
-        if not parts_are_exact(decoder, block, policy.prefill_tokens):
-            block = policy.prefill_tokens
+        parts = SMALL_PARTS
+        most = policy.prefill_tokens
+        if most < parts.block or not parts_are_exact(decoder, parts.unit, most):
+            parts = Parts(most, most)
     except BaseException:
         opened.close()
         raise
     if opened.opener.in_memory:
         opened.opener.close()  # the session holds the model
     return OpenedLanguageModel(
-        opened, found, vocabulary, decoder, budget, block, config, wake, count
+        opened, found, vocabulary, decoder, budget, parts, config, wake, count
     )
 
 
@@ -142,6 +143,15 @@ def check_names(config: DecoderConfig, signature: Signature) -> None:
         raise LoadFailed("its keys and values must have one datatype of at least 8 bits")
 
 
+def _example(config: ModelConfig) -> str:
+    """Return the prompt of the config's example, to be shown."""
+    for example in config.example:
+        text = example.get("text_input") if isinstance(example, Mapping) else None
+        if isinstance(text, list) and text and isinstance(text[0], str):
+            return text[0]
+    return "Hello"
+
+
 @dataclass(frozen=True, slots=True)
 class OpenedLanguageModel:
     """A language model that is open. Implements `OpenedVersion`."""
@@ -151,7 +161,7 @@ class OpenedLanguageModel:
     _vocabulary: Vocabulary
     _decoder: Decoder
     _budget: int
-    _block: int
+    _parts: Parts
     _config: ModelConfig
     _wake: Callable[[RunQueue], None]
     _count: MakeObserver
@@ -181,7 +191,7 @@ class OpenedLanguageModel:
             self._vocabulary,
             policy,
             self._budget,
-            self._block,
+            self._parts,
             wake=self._wake,
             observe=observe,
             name=f"model {site.model}, version {site.number}",
@@ -191,7 +201,7 @@ class OpenedLanguageModel:
         limits = Limits(
             self._found.context_length,
             self._budget,
-            self._block,
+            self._parts.block,
             self._decoder.vocabulary,
         )
         return GenerativeEngine(
@@ -202,6 +212,7 @@ class OpenedLanguageModel:
             queue,
             description=self.describe,
             timeout=self._config.timeout_ms / 1000,
+            example=_example(self._config),
         )
 
     def describe(self) -> EngineDescription:

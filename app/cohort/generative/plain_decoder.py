@@ -8,7 +8,7 @@ import numpy as np
 
 from cohort.generative.config import DecoderConfig
 from cohort.generative.decoder import token_bytes
-from cohort.session import Session
+from cohort.session import OrtRunControl, Session
 from cohort.tensors import Array
 
 
@@ -24,6 +24,7 @@ class PlainDecoder:
     def __init__(self, session: Session, config: DecoderConfig, slots: int, length: int) -> None:
         self._session, self._layout = session, config.layout
         self.slots, self.length = slots, length
+        self._control = OrtRunControl()
         specs = {spec.name: spec for spec in session.inputs}
         past = specs[config.layout.past[0]]
         self.token_bytes = token_bytes(config, past.datatype)
@@ -47,7 +48,7 @@ class PlainDecoder:
         feeds[layout.attention_mask] = np.ones((1, total), np.int64)
         if self._has_positions:
             feeds[layout.position_ids] = np.arange(start, total, dtype=np.int64)[None]
-        outputs = self._session.run(feeds)
+        outputs = self._session.run(feeds, self._control)
         self._past[slot] = [outputs[number] for number in self._present]
         return np.asarray(outputs[self._logits][0, -1], np.float32)
 
@@ -84,6 +85,10 @@ class PlainDecoder:
     def free(self, slot: int) -> None:
         """See `Decoder`."""
         self._past[slot] = []
+
+    def stop(self) -> None:
+        """See `Decoder`."""
+        self._control.stop()
 
     def close(self) -> None:
         """See `Decoder`."""

@@ -22,6 +22,7 @@ class Planned(Protocol):
     arrived: When its request arrived; earlier ones go first.
     total: Its tokens: the prompt, and the answer so far.
     prompt: The tokens of its prompt.
+    body: The tokens of its prompt that may be computed in several parts.
     limit: The maximum that `total` may reach.
     cached: Its tokens in the cache.
     reserved: The tokens of the cache that it may use.
@@ -37,6 +38,8 @@ class Planned(Protocol):
     def total(self) -> int: ...
     @property
     def prompt(self) -> int: ...
+    @property
+    def body(self) -> int: ...
     @property
     def limit(self) -> int: ...
     @property
@@ -116,6 +119,20 @@ def next_to_enter(waiting: Sequence[Planned], running: Sequence[Planned], turn: 
     return min(own, key=lambda i: (waiting[i].arrived, i))
 
 
+def has_room_for_prompt(entering: Planned, running: Sequence[Planned], most: int) -> bool:
+    """Return True if a sequence may enter while other prompts of its caller are computed.
+
+    Long prompts enter one by one, because they are also computed one by one. `most` is the maximum
+    tokens of prompts that a step computes.
+    """
+    lacking = sum(
+        one.prompt - one.cached
+        for one in running
+        if one.caller == entering.caller and one.cached < one.prompt
+    )
+    return entering.prompt <= most or lacking < most
+
+
 def who_leaves_for(entering: Planned, running: Sequence[Planned]) -> int | None:
     """Return the position of the running sequence that makes room for another; None: no one.
 
@@ -158,10 +175,11 @@ def next_chunks(
     """Choose parts of prompts for one step, of at most `most` tokens together.
 
     The highest priority goes first. The callers take turns, and each caller's sequences: the
-    oldest one, then the one that lacks the least. Parts end at multiples of `unit`, and no part is
-    the last token alone, so that the bits of an answer do not depend on what else runs.
+    oldest one, then the one that lacks the least. Parts of a body end at multiples of `unit`. The
+    rest behind it is one part, even if it is longer than `most`. So the bits of an answer do not
+    depend on what else runs: those of the last token depend on the tokens in its run.
 
-    unit: The tokens of the smallest part; the first part may be that long in any case.
+    unit: The tokens of the smallest part of a body; the first part may be that long in any case.
     last_turns: The last turn of each caller.
     turn: Counts the steps with parts of prompts.
     """
@@ -175,16 +193,15 @@ def next_chunks(
     chunks: list[Chunk] = []
     left = max(most, unit)
     for i in sorted(lacking, key=order):
-        one = running[i]
-        if one.prompt - one.cached <= left:
-            stop = one.prompt
-        else:
-            stop = one.cached + left // unit * unit
-            if one.prompt - stop == 1:
-                stop = one.prompt
-        if stop > one.cached:
+        one, start = running[i], running[i].cached
+        stop = min(start + left // unit * unit, one.body)
+        if stop > start:
             chunks.append(Chunk(i, stop))
-            left -= stop - one.cached
+            left -= stop - start
+            start = stop
+        if start == one.body and (one.prompt - start <= left or not chunks):
+            chunks.append(Chunk(i, one.prompt))
+            left = max(left - (one.prompt - start), 0)
     return chunks
 
 

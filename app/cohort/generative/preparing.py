@@ -47,7 +47,9 @@ def prepare(request: GenerationRequest, vocabulary: Vocabulary, limits: Limits) 
     text, tokens = _tokenize(request, vocabulary, limits.vocabulary, field)
     most = _max_tokens(request, len(tokens), limits, field)
     guide = None if request.guide is None else compile_guide(request.guide, vocabulary)
-    return Prepared(request, text, tokens, most, name_blocks(tokens, limits.block), guide)
+    blocks = name_blocks(tokens, limits.block)
+    body = len(blocks) * limits.block
+    return Prepared(request, text, tokens, most, blocks, body, guide)
 
 
 def _tokenize(
@@ -82,9 +84,10 @@ def _max_tokens(request: GenerationRequest, count: int, limits: Limits, field: s
     left = limits.tokens - count
     if left < 1:
         raise InvalidInput(
-            f"the prompt has {count} tokens; with at least one of the answer, {why} holds "
-            f"{limits.tokens}",
+            f"this model's maximum context length is {limits.tokens} tokens ({why}), with at "
+            f"least one of the answer; the prompt has {count}",
             field,
+            "context_length_exceeded",
         )
     most = request.max_tokens
     if most is None:

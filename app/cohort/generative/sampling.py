@@ -82,16 +82,22 @@ def check_sampling(sampling: Sampling, size: int, logprobs: int | None = None) -
 
 
 class GuideState(Protocol):
-    """The tokens that may follow what was chosen so far."""
+    """The tokens that may follow what was chosen so far.
+
+    ended: True if the answer is complete, and no token may follow but an end token.
+    """
+
+    @property
+    def ended(self) -> bool: ...
 
     def allowed(self) -> NDArray[np.bool_]:
-        """Return a boolean for each token, True if it may be next. Raises InferenceFailed.
+        """Return a boolean for each token, True if it may be next. Raises CohortError.
 
         Tokens after the last boolean may not be next.
         """
 
     def accept(self, token: int) -> None:
-        """Continue after `token`. Raises InferenceFailed."""
+        """Continue after `token`. Raises CohortError."""
 
 
 class Chosen(NamedTuple):
@@ -143,8 +149,13 @@ class Chooser:
         """True if it changes logits before the choice."""
         return self._seen is not None or self.guide is not None or len(self._biased) > 0
 
+    @property
+    def ended(self) -> bool:
+        """True if the answer's form is complete."""
+        return self.guide is not None and self.guide.ended
+
     def change(self, logits: Floats) -> Floats:
-        """Return a changed copy of a row of logits. Raises InferenceFailed of the guide."""
+        """Return a changed copy of a row of logits. Raises the guide's CohortError."""
         changed = np.array(logits, np.float32)
         if self._seen is not None:
             self._seen.penalise(changed, self.sampling)
@@ -162,7 +173,7 @@ class Chooser:
         return float(self._random.random()) if self._random is not None else 0.0
 
     def record(self, token: int) -> None:
-        """Note that `token` was chosen. Raises InferenceFailed of the guide."""
+        """Note that `token` was chosen. Raises the guide's CohortError."""
         if self._seen is not None:
             self._seen.add(token)
         if self.guide is not None:

@@ -27,6 +27,7 @@ class Prepared:
     """A request whose prompt was tokenized. Implements `PreparedGeneration`.
 
     blocks: The names of the prompt's blocks; see `prefixes`.
+    body: The tokens in these blocks.
     guide: The compiled form of the answer; None: any text.
     """
 
@@ -35,6 +36,7 @@ class Prepared:
     prompt: Sequence[int]
     max_tokens: int
     blocks: Sequence[bytes] = ()
+    body: int = 0
     guide: CompiledGuide | None = None
 
 
@@ -115,7 +117,7 @@ class ChoiceSequence:
         request = prepared.request
         self.ticket, self.number = ticket, number
         self.tokens = list(prepared.prompt)
-        self.prompt = len(self.tokens)
+        self.prompt, self.body = len(self.tokens), prepared.body
         self.limit = self.prompt + prepared.max_tokens
         self.caller, self.priority, self.arrived = ticket.caller, ticket.priority, ticket.arrived
         self.cached = self.reserved = 0

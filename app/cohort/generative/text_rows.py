@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
@@ -25,12 +26,14 @@ class TextRows:
     size: The characters of the prompts.
     send: Queues one of them.
     reply: Called once, with all answers or the first error.
+    choices: The choices of each prompt; default: one each.
 
     If they are short, raises what `prepare` and `send` raise.
     """
 
     times: Times | None = None
     remembered = False
+    tokens = 0
 
     def __init__(
         self,
@@ -38,8 +41,11 @@ class TextRows:
         size: int,
         send: Callable[[Prepared, GenerationReply], TextTicket],
         reply: Reply,
+        *,
+        choices: Sequence[int] = (),
     ) -> None:
         self._send = send
+        self._choices = choices
         self._reply: Reply | None = reply
         self._texts: list[str] = []
         self._left = 0
@@ -64,11 +70,13 @@ class TextRows:
             self._fail(error if isinstance(error, CohortError) else InferenceFailed("no answer"))
 
     def _begin(self, prepared: Sequence[Prepared]) -> None:
-        self._left, self._texts = len(prepared), [""] * len(prepared)
+        choices = self._choices or [1] * len(prepared)
+        firsts = [0, *accumulate(choices)]
+        self._left, self._texts = len(prepared), [""] * firsts[-1]
         if not prepared:
             self._answer()
         try:
-            for row, one in enumerate(prepared):
+            for row, one in zip(firsts, prepared, strict=False):
                 self._tickets.append(self._send(one, _RowReply(self, row)))
         except CohortError:
             for ticket in self._tickets:
@@ -117,10 +125,10 @@ class _RowReply:
 
     def pieces(self, pieces: Sequence[Piece]) -> None:
         for piece in pieces:
-            self._rows.add(self._row, piece.text)
+            self._rows.add(self._row + piece.choice, piece.text)
 
     def ended(self, usage: Usage, error: CohortError | None) -> None:
-        del usage
+        self._rows.tokens += usage.prompt + usage.answer
         self._rows.ended(error)
 
 

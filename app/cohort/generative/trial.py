@@ -37,21 +37,29 @@ def try_decoder(decoder: Decoder) -> None:
             )
 
 
-def parts_are_exact(decoder: Decoder, block: int, most: int) -> bool:
-    """Return True if a prompt's bits do not depend on the lengths of the parts computed."""
-    count = min(max(most, block) + 2, decoder.length)
-    prompt = [(7 * one + 3) % decoder.vocabulary for one in range(count)]
+def parts_are_exact(decoder: Decoder, unit: int, most: int) -> bool:
+    """Return True if the bits of a prompt do not depend on the lengths of its parts.
+
+    unit, most: The shortest and the longest part.
+    """
+    body = min(most, decoder.length - 2) // unit * unit
+    prompt = [(7 * one + 3) % decoder.vocabulary for one in range(body + 2)]
     found = []
     try:
-        for size in (count, block):
-            starts = [*range(0, count - 1, size)]
-            for start, stop in zip(starts, [*starts[1:], count], strict=True):
-                logits = decoder.prefill(0, prompt[start:stop], start)
-            found.append((logits.copy(), decoder.read(0, 0, count)))
+        for size in {body, unit, 2 * unit, body - unit}:
+            for start in range(0, body, max(size, unit)):
+                stop = min(start + max(size, unit), body)
+                decoder.prefill(0, prompt[start:stop], start)
+            logits = decoder.prefill(0, prompt[body:], body)
+            found.append((logits.copy(), decoder.read(0, 0, body + 2)))
     except CohortError as error:
         raise LoadFailed(f"its first tokens failed: {error}") from error
     decoder.free(0)
-    return all(np.array_equal(one, other) for one, other in zip(*found, strict=True))
+    return all(
+        np.array_equal(one, other)
+        for again in found[1:]
+        for one, other in zip(found[0], again, strict=True)
+    )
 
 
 def _continue(decoder: Decoder, prompts: list[list[int]]) -> list[Array]:

@@ -94,6 +94,7 @@ class Route(NamedTuple):
         that they are never answered together; that is the default.
     version: The version in the path, or None.
     takes_long: Returns True if parsing a body with these headers takes long.
+    short_bytes: Bytes up to which any body is decoded quickly.
     """
 
     model: str | None
@@ -101,6 +102,7 @@ class Route(NamedTuple):
     rows: Callable[[Headers], RowForm | None] = lambda headers: None
     version: str | None = None
     takes_long: Callable[[Headers, bytes], bool] = is_large
+    short_bytes: int = LONG_BODY_BYTES
 
 
 NO_QUERY: Mapping[str, str] = MappingProxyType({})
@@ -114,7 +116,7 @@ def start(
     exchange: Exchange[Encoded], route: Route, headers: Headers, read: Read, body: bytes
 ) -> None:
     """Answer a whole body. `read` parses it and may raise what the route raises."""
-    short = len(body) <= LONG_BODY_BYTES
+    short = len(body) <= route.short_bytes
     exchange.read(
         read,
         body,

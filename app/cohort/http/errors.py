@@ -88,6 +88,13 @@ def headers_of(error: CohortError) -> dict[str, str]:
 _encoded: WeakKeyDictionary[CohortError, Encoded] = WeakKeyDictionary()
 
 
+def encoded_refusal(error: CohortError, path: str) -> Encoded:
+    """Return the error of a request to `path` that no route has read, as an encoded response."""
+    if path not in OPENAI_PATHS:
+        return encoded_error(error)
+    return Encoded(openai_error(error), {**JSON, **headers_of(error)})
+
+
 def encoded_error(error: CohortError) -> Encoded:
     """Return an error as an encoded response. An error shared by many requests is encoded once."""
     found = _encoded.get(error)

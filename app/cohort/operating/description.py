@@ -69,13 +69,14 @@ def list_served(catalog: Catalog) -> Iterator[ServedModel]:
                     engine.optional_inputs,
                     engine.outputs,
                     engine.example,
-                    _labels(engine),
+                    class_names(engine),
                     engine.example_outputs,
                     engine.describe().made_up,
                 )
 
 
-def _labels(engine: Engine) -> Sequence[str]:
+def class_names(engine: Engine) -> Sequence[str]:
+    """Return the names of an engine's classes by index; empty if it has no names."""
     tensors = engine.by_tensors
     return () if tensors is None else tensors.labels
 
@@ -161,7 +162,7 @@ def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
     result |= {
         "inputs": _describe_inputs(engine.inputs, description, entry.source.config),
         "optional_inputs": _specs(engine.optional_inputs),
-        "outputs": _describe_outputs(engine.outputs, _labels(engine)),
+        "outputs": _describe_outputs(engine.outputs, class_names(engine)),
         "files": {name: {"sha256": digest} for name, digest in description.files.items()},
         "published": _describe_published(description.published),
         "metadata": {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from sys import maxsize
 
 import structlog
 
@@ -64,9 +65,12 @@ class Core:
 
     settings: The settings of the process.
     traced: True if requests may have spans; default: False.
+    on_demand: True to load each model when it is first asked for; default: False.
     """
 
-    def __init__(self, settings: Settings, *, traced: bool = False) -> None:
+    def __init__(
+        self, settings: Settings, *, traced: bool = False, on_demand: bool = False
+    ) -> None:
         self.rules = model_rules(
             settings.max_model_mb, settings.max_nodes, settings.custom_ops, settings.providers
         )
@@ -92,7 +96,7 @@ class Core:
         )
         self.registry_events = Listeners[RegistryEvent]()
         self._steps = StepMetrics(self.metrics)
-        self.registry = self._make_registry(settings)
+        self.registry = self._make_registry(settings, on_demand=on_demand)
         self.registry.may_be_empty = settings.multi_model
         self.rollout_events = Listeners[RolloutEvent]()
         self.rollouts = Rollouts(lambda: self.registry.catalog, self.rollout_events)
@@ -115,10 +119,12 @@ class Core:
         self.rollout_events.add(rollout_metrics.observe)
         self.rollout_events.add(log_event)
 
-    def _make_registry(self, settings: Settings) -> Registry:
+    def _make_registry(self, settings: Settings, *, on_demand: bool) -> Registry:
         make: Callable[..., Registry] = Registry
-        if settings.max_loaded_models is not None:
-            make = partial(OnDemandRegistry, settings.max_loaded_models)
+        most = settings.max_loaded_models
+        if most is not None or on_demand:
+            most = maxsize if most is None else most
+            make = partial(OnDemandRegistry, most, 0 if on_demand else most)
         opener = VersionOpener(settings.cache, self.rules, self.inspector, self.trust)
         generative = GenerativeEngines(
             wake=self.scheduler.wake, opener=opener, count=self.generation.observer

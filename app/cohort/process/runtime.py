@@ -36,6 +36,7 @@ class Runtime:
             outputs = await runtime.infer("iris", {"features": rows})
 
     models: The folder, which contains `<name>/<version>/model.onnx`.
+    on_demand: True to load each model when it is first asked for; default False: load all.
     settings: Settings of `cohort serve` by their names: `rollouts`, `cache`, `max_loaded_models`.
         They override the `COHORT_*` variables. Settings of HTTP, callers and notifications have no
         effect.
@@ -44,10 +45,12 @@ class Runtime:
     the program's `logging`, with the logger `cohort`. Raises SettingsInvalid.
     """
 
-    def __init__(self, models: str | Path = "models", **settings: object) -> None:
+    def __init__(
+        self, models: str | Path = "models", *, on_demand: bool = False, **settings: object
+    ) -> None:
         join_program()
         given = read_settings({"models": models, **settings})
-        self._core = Core(given)
+        self._core = Core(given, on_demand=on_demand)
         self._files = ModelFiles(given, self._core)
         self._running: AsyncExitStack | None = None
 

@@ -41,6 +41,8 @@ from cohort.registry.engine import (
     StepDescription,
     TextDescription,
     TextEngine,
+    TokenCounter,
+    TokenTicket,
     Unmeasured,
     VersionDirectory,
 )
@@ -98,6 +100,8 @@ __all__ = [
     "StepDescription",
     "TextDescription",
     "TextEngine",
+    "TokenCounter",
+    "TokenTicket",
     "Unload",
     "Unmeasured",
     "VersionDirectory",

@@ -321,6 +321,16 @@ class NotedTicket(Cancellable, Protocol):
 
 
 @runtime_checkable
+class TokenTicket(Protocol):
+    """A request of tensors to a language model.
+
+    tokens: The tokens of its prompts and answers, once it has ended.
+    """
+
+    tokens: int
+
+
+@runtime_checkable
 class NotedEngine(Protocol):
     """An engine whose answers may also depend on RequestNotes."""
 
@@ -382,6 +392,19 @@ class TextEngine(Protocol):
 
         The other arguments are as in `RequestQueue.submit`. Raises Overloaded, NotReady or
         DeadlineExceeded.
+        """
+
+
+@runtime_checkable
+class TokenCounter(Protocol):
+    """An engine whose only input is texts [N] that its tokenizer turns into ids."""
+
+    def count_tokens(self, inputs: Arrays, check: Callable[[], None]) -> int:
+        """Return the number of ids of a request's inputs, on any thread.
+
+        check: Called repeatedly; its exception ends the work.
+
+        Raises InvalidInput.
         """
 
 

@@ -34,12 +34,14 @@ class OnDemandRegistry(Registry):
     exceed the limit for a short time.
 
     most: The maximum of loaded models.
+    at_start: The models that are loaded before a request asks for them, at most.
     others: The arguments of `Registry`.
     """
 
-    def __init__(self, most: int, *args: Any, **others: Any) -> None:
+    def __init__(self, most: int, at_start: int, *args: Any, **others: Any) -> None:
         super().__init__(*args, **others)
         self._most = most
+        self._at_start = at_start
         self._used: dict[str, float] = {}  # when a model last ran, on the monotonic clock
         self._refused: dict[str, tuple[float, float]] = {}  # when first, and when last
         self._waking: set[str] = set()  # models that load on demand
@@ -52,7 +54,7 @@ class OnDemandRegistry(Registry):
         for name in resting:
             if name not in snapshot.models:
                 del self._unloaded[name]
-        places = self._most - len(self._holding())
+        places = self._at_start - len(self._holding())
         for name in snapshot.models:
             known = name in self.catalog or name in self._unloaded
             if not known and name not in self._used:  # `_used`: an operator has just requested it

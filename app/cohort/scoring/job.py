@@ -189,7 +189,7 @@ async def score_here(
 
     Raises CohortError or OSError.
     """
-    async with Runtime(**settings) as runtime:
+    async with Runtime(**settings, on_demand=True) as runtime:
         scorer = await open_scorer(runtime, task.model, task.version, task.outputs)
         plan = Plan(task, scorer.signature)
         parts = Parts(folder, plan.identity)

@@ -117,7 +117,7 @@ class Opened:
             raise
 
     async def _open(self, task: Task, settings: Mapping[str, Any]) -> None:
-        self._runtime = await Runtime(**settings).__aenter__()
+        self._runtime = await Runtime(**settings, on_demand=True).__aenter__()
         try:
             self._scorer = await open_scorer(self._runtime, task.model, task.version, task.outputs)
             self.plan = Plan(task, self._scorer.signature)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -16,6 +17,8 @@ PART = re.compile(r"(\d+)-(\d+)-(\d+)\.part")
 """The number of a slice, its rows, and those of them that failed."""
 
 _IDENTITY = "job"
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class AlreadyRunning(CohortError):
@@ -74,9 +77,11 @@ class Parts:
             counted[0] += rows
             counted[1] += failed
 
-        yield path, count
+        with named(path):
+            yield path, count
+            if counted[0]:
+                to_disk(path)
         if counted[0]:
-            to_disk(path)
             path.rename(self._path(number, *counted))
         else:
             path.unlink(missing_ok=True)
@@ -94,15 +99,17 @@ class Parts:
     def join(self, whole: Path, join: Callable[[Sequence[Path], Path], None]) -> None:
         """Write all results into one file, which appears at once and complete."""
         made = self._folder / "whole.new"
-        join(self.paths, made)
-        to_disk(made)
+        with named(made):
+            join(self.paths, made)
+            to_disk(made)
         whole.parent.mkdir(parents=True, exist_ok=True)
         if whole.parent.stat().st_dev == made.stat().st_dev:
             made.replace(whole)
             return
         beside = whole.with_name(f".{whole.name}.{os.getpid()}")  # another file system
         try:
-            shutil.copyfile(made, beside)
+            with named(beside):
+                shutil.copyfile(made, beside)
             beside.replace(whole)
         finally:
             beside.unlink(missing_ok=True)
@@ -111,6 +118,17 @@ class Parts:
         """Delete all results."""
         with suppress(OSError):
             shutil.rmtree(self._folder)
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Add the path to an error about a lack of room, which comes without one."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NO_ROOM and not error.filename:
+            error.filename = str(path)
+        raise
 
 
 def to_disk(path: Path) -> None:

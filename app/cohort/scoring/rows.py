@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import orjson
@@ -25,6 +25,7 @@ from cohort.tensors import Array, Arrays, TensorSpec
 if TYPE_CHECKING:
     import pyarrow
 
+A = TypeVar("A")
 
 SURROGATES = "surrogateescape"
 """How bytes of CSV that are not UTF-8 are read, so that the result has the same bytes."""
@@ -37,6 +38,9 @@ class Rows(Protocol):
 
     def cut(self, start: int, stop: int) -> Rows:
         """Return the rows from `start` to before `stop`."""
+
+    def filled(self, length: int) -> Rows:
+        """Return `length` rows: these, and copies of the last one."""
 
     def decode(self, specs: Sequence[TensorSpec]) -> Arrays:
         """Make the model's inputs. Raises InvalidInput."""
@@ -65,6 +69,10 @@ class CsvRows:
         """Return the rows from `start` to before `stop`."""
         return CsvRows(self.names, self.cells[start:stop], self.places)
 
+    def filled(self, length: int) -> CsvRows:
+        """Return `length` rows: these, and copies of the last one."""
+        return CsvRows(self.names, _filled(self.cells, length), self.places)
+
     def decode(self, specs: Sequence[TensorSpec]) -> Arrays:
         """Make the model's inputs. Raises InvalidInput."""
         width = len(self.names)
@@ -92,6 +100,10 @@ class CsvRows:
         """Return the text of each column; bytes that are not UTF-8 become U+FFFD."""
         columns = map(utf8_of, zip(*self.full(), strict=True))
         return dict(zip(self.names, columns, strict=True))
+
+
+def _filled(some: Sequence[A], length: int) -> list[A]:
+    return [*some, *[some[-1]] * (length - len(some))]
 
 
 def is_utf8(texts: Iterable[str]) -> bool:
@@ -129,6 +141,10 @@ class JsonRows:
     def cut(self, start: int, stop: int) -> JsonRows:
         """Return the rows from `start` to before `stop`."""
         return JsonRows(self.names, self.lines[start:stop], self.places)
+
+    def filled(self, length: int) -> JsonRows:
+        """Return `length` rows: these, and copies of the last one."""
+        return JsonRows(self.names, _filled(self.lines, length), self.places)
 
     def decode(self, specs: Sequence[TensorSpec]) -> Arrays:
         """Make the model's inputs. Raises InvalidInput."""
@@ -186,6 +202,10 @@ class ArrowRows:
     def cut(self, start: int, stop: int) -> ArrowRows:
         """Return the rows from `start` to before `stop`."""
         return ArrowRows(self.batch.slice(start, stop - start), self.places)
+
+    def filled(self, length: int) -> ArrowRows:
+        """Return `length` rows: these, and copies of the last one."""
+        return ArrowRows(self.batch.take(_filled(range(len(self)), length)), self.places)
 
     def decode(self, specs: Sequence[TensorSpec]) -> Arrays:
         """Make the model's inputs. Raises InvalidInput."""
@@ -273,6 +293,10 @@ class PictureRows:
     def cut(self, start: int, stop: int) -> PictureRows:
         """Return the rows from `start` to before `stop`."""
         return PictureRows(self.names[start:stop], self.read, self.size, self.max_bytes)
+
+    def filled(self, length: int) -> PictureRows:
+        """Return `length` rows: these, and copies of the last one."""
+        return PictureRows(_filled(self.names, length), self.read, self.size, self.max_bytes)
 
     def decode(self, specs: Sequence[TensorSpec]) -> Arrays:
         """Make the model's only input. Raises InvalidInput."""

@@ -53,6 +53,7 @@ class Signature:
     inputs: Its inputs.
     outputs: The chosen outputs, each followed by its labels if it has labels.
     rows: The rows of a request.
+    fixed: True if a request must have exactly so many.
     digest: A text that changes with the version's files.
     """
 
@@ -61,6 +62,7 @@ class Signature:
     inputs: Sequence[TensorSpec]
     outputs: Sequence[TensorSpec]
     rows: int
+    fixed: bool
     digest: str
 
 
@@ -99,12 +101,14 @@ class Scorer:
         served, positions = lease.served, lease.select(outputs)
         self._names = [served.outputs[at].name for at in positions]
         self._labellers = [served.labellers[at] for at in positions]
+        fixed = fixed_rows(served.inputs)
         self.signature = Signature(
             lease.model,
             lease.version,
             served.inputs,
             self._specs([served.outputs[at] for at in positions]),
-            rows_of_request(served.engine, served.inputs),
+            fixed or rows_of_request(served.engine, served.inputs),
+            fixed > 0,
             repr(sorted(served.engine.describe().files.items())),
         )
 
@@ -143,7 +147,7 @@ class Scorer:
         one = self.signature
         while True:
             try:
-                call = RowsCall(rows, one.model, one.version, self._names, self._labellers)
+                call = RowsCall(rows, one, self._names, self._labellers)
                 return await self._runtime.ask(call)
             except Overloaded:
                 await asyncio.sleep(AGAIN_SECONDS)
@@ -161,7 +165,10 @@ async def open_scorer(
 
 
 class RowsCall:
-    """A request of rows of a file; its answer has an array for each output and its labels."""
+    """A request of rows of a file; its answer has an array for each output and its labels.
+
+    If the model has a fixed number of rows, copies of the last row fill the request.
+    """
 
     label: str | None = None
     beside = 0
@@ -171,13 +178,13 @@ class RowsCall:
     def __init__(
         self,
         rows: Rows,
-        model: str | None,
-        version: str | None,
+        signature: Signature,
         outputs: Sequence[str],
         labellers: Sequence[Labeller | None],
     ) -> None:
-        self.model = model
-        self.version = version
+        self.model: str | None = signature.model
+        self.version: str | None = signature.version
+        self._run = rows.filled(signature.rows) if signature.fixed else rows
         self._rows = rows
         self._outputs = outputs
         self._labellers = labellers
@@ -188,7 +195,7 @@ class RowsCall:
 
     def decode(self, lease: Lease) -> Arrays:
         """Make the inputs. Raises InvalidInput."""
-        return self._rows.decode(lease.inputs)
+        return self._run.decode(lease.inputs)
 
     def is_large(self, outputs: Outputs) -> bool:
         """Return False: nothing is encoded."""
@@ -196,16 +203,18 @@ class RowsCall:
 
     def encode(self, lease: Lease, outputs: Outputs) -> Sequence[Array]:
         """Return the outputs and labels; a view of a larger run is copied."""
-        count, made = len(self._rows), []
+        count, ran, made = len(self._rows), len(self._run), []
         positions = lease.select(self._outputs)
         for at, labeller in zip(positions, self._labellers, strict=True):
             array = outputs[at]
-            if not array.ndim or len(array) != count:
+            if not array.ndim or len(array) != ran:
                 name = quoted(lease.outputs[at].name)
                 raise OutputNotByRow(
-                    f"output {name} has shape {list(array.shape)} for {count} rows, not a value "
+                    f"output {name} has shape {list(array.shape)} for {ran} rows, not a value "
                     "for each row; choose others with --outputs"
                 )
+            if count < ran:
+                array = array[:count]
             single = is_single(lease.outputs[at]) and array.size == count
             kept = array.reshape(count) if single else array
             made.append(kept.copy() if kept.base is not None else kept)
@@ -218,6 +227,16 @@ def is_single(spec: TensorSpec) -> bool:
     """Return True if an output has one value a row: [N] or [N, 1]."""
     shape = spec.shape
     return shape is None or len(shape) < 2 or (len(shape) == 2 and shape[1] == 1)
+
+
+def fixed_rows(inputs: Iterable[TensorSpec]) -> int:
+    """Return the number of rows that all inputs must have; 0 if it may vary.
+
+    1 counts as 0: such models need no more than a row a request.
+    """
+    lengths = {spec.shape[0] if spec.shape else None for spec in inputs}
+    length = lengths.pop() if len(lengths) == 1 else None
+    return length if isinstance(length, int) and length > 1 else 0
 
 
 def rows_of_request(engine: BatchEngine, inputs: Sequence[TensorSpec]) -> int:

@@ -14,6 +14,7 @@ from cohort.serving.answer_times import AnswerTimes
 from cohort.serving.lease import Lease
 from cohort.serving.prompts import PreparedPrompts
 from cohort.serving.request import A, A_co, B, Call, Exchange
+from cohort.serving.token_charge import TokenCharge
 
 
 class TextCall(Protocol[A_co]):
@@ -52,6 +53,21 @@ class Generation(Exchange[A]):
     """
 
     _times: AnswerTimes
+    _charge: TokenCharge | None = None
+
+    def leave(self, error: CohortError | None = None) -> None:
+        """See `Exchange`."""
+        self._settle()
+        super().leave(error)
+
+    def fail(self, error: Exception) -> None:
+        """See `Exchange`."""
+        self._settle()
+        super().fail(error)
+
+    def _settle(self) -> None:
+        if self._charge is not None:
+            self._charge.settle()
 
     def read_text(
         self,
@@ -90,6 +106,9 @@ class Generation(Exchange[A]):
     def _generate(self, lease: Lease, prepared: PreparedGeneration) -> None:
         self.plane.observer.queued(self.context, lease.served)
         self._times = AnswerTimes(lease.served.counts.tokens_of(lease.variant))
+        caller = self.context.caller
+        if caller is not None and caller.tokens_per_minute is not None:
+            self._charge = TokenCharge(caller, prepared)
         lease.generate(prepared, self, timeout=self._time_left())
         self._send(self._text_call.begin(lease, prepared))
 
@@ -98,6 +117,8 @@ class Generation(Exchange[A]):
         if self.left or self.lease is None:
             return
         self._times.pieces(pieces, self.lease.seconds)
+        if self._charge is not None:
+            self._charge.pieces(pieces)
         try:
             self._send(self._text_call.encode_pieces(self.lease, pieces))
         except Exception as failure:  # noqa: BLE001 - whatever it is, the caller gets a response
@@ -112,6 +133,7 @@ class Generation(Exchange[A]):
             self.fail(error)
             return
         self._times.completed()
+        self._settle()
         self.plane.observer.ran(self.context, self.lease)
         try:
             self._send(self._text_call.encode_end(self.lease, usage))

@@ -29,6 +29,7 @@ from cohort.serving.observing import Observer
 from cohort.serving.prompts import PreparedPrompts, PromptsTicket
 from cohort.serving.request_context import NOBODY, RequestContext
 from cohort.serving.served import ServedVersion
+from cohort.serving.token_charge import charged_reply
 from cohort.tensors import Array, Arrays, TensorSpec, check_inputs, sent_specs
 
 NOTHING_NOTED = RequestNotes()
@@ -140,9 +141,13 @@ class Lease:
                 arrays, reply, deadline=deadline, timeout=limit, priority=priority
             )
         else:
+            tickets: list[Cancellable] = []
+            if self.served.text is not None and (caller := self.context.caller) is not None:
+                reply = charged_reply(caller, reply, tickets)
             self._ticket = self._noted = noted.submit_with(
                 self.notes, arrays, reply, deadline=deadline, timeout=limit, priority=priority
             )
+            tickets.append(self._ticket)
 
     @property
     def text(self) -> TextEngine:
@@ -175,7 +180,13 @@ class Lease:
             raise NotReady("this lease is closed")
         limit = _smaller(timeout, engine.timeout)
         if self._observed is not None:
-            reply = ObservedAnswer(prepared, reply, self._observed, self.served)
+            reply = ObservedAnswer(
+                prepared,
+                reply,
+                self._observed,
+                self.served,
+                tight_deadline=limit < engine.timeout,
+            )
         caller = self.context.caller
         submit = partial(
             self.text.generate,

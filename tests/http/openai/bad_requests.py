@@ -1,7 +1,7 @@
 """Requests to a language model that are refused, and what OpenAI's client makes of them.
 
-Each has the route, what differs from a request that is answered, the name of the client's exception
-without `Error`, and the `param` and `code` of the error.
+Each has the route, and what differs from a request that is answered. The client's exception is
+named without `Error`; `param` and `code` are those of the error.
 """
 
 from __future__ import annotations

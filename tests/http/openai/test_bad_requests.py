@@ -51,7 +51,7 @@ async def test_a_wrong_request_is_refused_by_its_field(caller: Caller, wrong: Wr
 async def test_a_body_that_is_no_request(
     caller: Caller, path: str, body: bytes, status: int
 ) -> None:
-    """It is refused in OpenAI's form, whoever refuses it."""
+    """It is refused in OpenAI's form, by the routes or by middleware."""
     response = await caller.client.post(path, content=body)
     assert response.status_code == status, response.text
     assert response.json()["error"]["type"] == "invalid_request_error"

@@ -1,4 +1,4 @@
-"""`/v1/models`: OpenAI's list, beside TensorFlow Serving's paths of one model."""
+"""`/v1/models`: OpenAI's list, next to TensorFlow Serving's paths of one model."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_a_bad_head_is_an_error_in_openais_form(client: httpx.Client) -> None:
 
 
 def test_a_model_of_tensors_is_refused_by_name(client: httpx.Client) -> None:
-    """The error says where it is called; the list does not have it."""
+    """The error names its own route; the list does not have it."""
     response = client.post("/v1/chat/completions", json=CHAT)
     assert response.status_code == 400
     error = response.json()["error"]
@@ -72,7 +72,7 @@ def test_its_paths_stay_tensorflow_servings(client: httpx.Client) -> None:
 
 
 def test_a_model_that_the_caller_may_not_see_does_not_exist(client: httpx.Client) -> None:
-    """It is not found, as a model that nobody has."""
+    """It is not found, as a model that does not exist."""
     response = client.post("/v1/chat/completions", json={**CHAT, "model": "digits"})
     assert response.status_code == 404
     assert response.json()["error"]["code"] == "model_not_found"

@@ -25,7 +25,7 @@ BODY: dict[str, Any] = {
 
 @pytest.fixture
 async def aviary(tmp_path: Path) -> AsyncIterator[Aviary]:
-    """A parrot that stops after two words, until it is told to go on."""
+    """A parrot that pauses after two words."""
     async with open_aviary(tmp_path) as aviary, listening(aviary):
         aviary.parrot.pauses_after = 2
         yield aviary

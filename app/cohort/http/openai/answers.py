@@ -16,7 +16,7 @@ from cohort.serving import Lease
 
 DONE = b"data: [DONE]\n\n"
 
-LEAST_LOGPROB = -9999.0
+MIN_LOGPROB = -9999.0
 """Written instead of minus infinity, which JSON does not have."""
 
 
@@ -124,4 +124,4 @@ class TextLogprobs:
 
 
 def _finite(logprob: float) -> float:
-    return max(float(logprob), LEAST_LOGPROB)
+    return max(float(logprob), MIN_LOGPROB)

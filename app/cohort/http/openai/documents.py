@@ -69,6 +69,39 @@ CHAT_DOCUMENT = _document(
     ["messages"],
 )
 
+EMBEDDINGS_DOCUMENT: dict[str, Any] = {
+    "responses": {
+        200: {
+            "description": "The vectors, in the order of the texts",
+            "content": {"application/json": {"schema": {"type": "object"}}},
+        },
+        **{status: {"model": ErrorBody} for status in (400, 404, 413, 415, 429, 500, 503, 504)},
+    },
+    "openapi_extra": {
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {
+                    "schema": {
+                        "title": "Embeddings",
+                        "type": "object",
+                        "properties": {
+                            "model": _TEXT,
+                            "input": {
+                                "oneOf": [_TEXT, {"type": "array", "items": {}, "minItems": 1}]
+                            },
+                            "encoding_format": {"enum": ["float", "base64"]},
+                            "dimensions": {"type": "integer", "minimum": 1},
+                            "user": _TEXT,
+                        },
+                        "required": ["input"],
+                    }
+                }
+            },
+        }
+    },
+}
+
 COMPLETION_DOCUMENT = _document(
     "Completion",
     {"prompt": {"oneOf": [_TEXT, {"type": "array", "items": {}, "minItems": 1}]}},

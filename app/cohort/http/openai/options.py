@@ -74,7 +74,7 @@ class Options:
     choices: The number of answers to each prompt.
     stream: True if the answer is a stream of events.
     usage: True if a stream ends with the number of tokens.
-    ignore_end: True to go on after the end token.
+    ignore_end: True to continue after the end token.
     user: The end user; "": not named.
     """
 
@@ -156,5 +156,5 @@ def _asks_for_usage(fields: Fields, *, stream: bool) -> bool:
     if not stream:
         raise wrong_value("stream_options", "needs 'stream': true")
     usage = options.flag("include_usage")
-    options.check_rest({"include_obfuscation": "pads events; their size is no secret here"}, {})
+    options.check_rest({"include_obfuscation": "pads events, to hide their sizes"}, {})
     return usage
