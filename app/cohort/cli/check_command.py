@@ -47,15 +47,12 @@ def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
     Prints every problem with its file and key. Exits with 1 if there are problems.
     """
     settings = options.settings_from(context)
-    from cohort.generative.config import GENAI_FILE
     from cohort.repository import VERSION_FILES, Layout, scan
 
     fetched = options.fetch_models(settings)
     # Do not wait for copies in progress to end.
     layout = Layout.of(settings.model_name, links=False, remote=bool(settings.remote))
-    snapshot = scan(
-        settings.models_folder, quiet=0, kinds=(GENAI_FILE, *VERSION_FILES), layout=layout
-    )
+    snapshot = scan(settings.models_folder, quiet=0, kinds=VERSION_FILES, layout=layout)
     problems = [
         *fetched,
         *snapshot.problems,
@@ -224,17 +221,14 @@ class _Wanted(NamedTuple):
 
 
 def _wanted(snapshot: Snapshot, named: Mapping[str, Set[int]]) -> Iterator[_Wanted]:
-    from cohort.generative.config import GENAI_FILE
     from cohort.registry import Source, select_versions
-    from cohort.repository import MODEL_FILE
-
-    files = {MODEL_FILE, GENAI_FILE}
+    from cohort.repository import PIPELINE_FILE
 
     for name, sources in select_versions(snapshot, {}, pinned=named).items():
         model = snapshot.models[name]
         if model.config is not None:
             for number in sources:
-                if number in model.versions and model.versions[number].path.name in files:
+                if number in model.versions and model.versions[number].path.name != PIPELINE_FILE:
                     found = model.versions[number]
                     source = Source(found.path, found.stamp, model.config)
                     yield _Wanted(f"{name}/{number}", source, model.config)
@@ -340,7 +334,6 @@ def _open_all(
             problems.append(Problem(file, "", sentence))
             continue
         session = opened.session
-        name, _, number = label.partition("/")
         try:
             signature, more = as_callers_see(
                 source, session, runs_code=settings.model_code == "allow"

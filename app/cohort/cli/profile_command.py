@@ -189,9 +189,8 @@ def _measure(settings: Settings, model: str, number: int | None, *, fresh: bool)
 def _find(folder: Path, model: str, number: int | None) -> tuple[int, Source, ModelConfig]:
     """Return the version to profile. Raises a CohortError that lists the available ones."""
     from cohort.errors import LoadFailed, available, did_you_mean, quoted
-    from cohort.generative.config import GENAI_FILE
     from cohort.registry import Source
-    from cohort.repository import MODEL_FILE, scan
+    from cohort.repository import GENAI_FILE, MODEL_FILE, scan
 
     models = scan(folder, quiet=0, kinds=(GENAI_FILE, MODEL_FILE)).models
     if model not in models:

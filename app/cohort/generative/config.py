@@ -13,8 +13,6 @@ from cohort.errors import LoadFailed, quoted
 from cohort.generation import Sampling
 from cohort.tensors import TensorSpec
 
-GENAI_FILE = "genai_config.json"
-
 MAX_GENAI_BYTES = 2**20
 MAX_LAYERS = 1024
 MAX_CONTEXT = 2**24

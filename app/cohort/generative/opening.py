@@ -8,7 +8,6 @@ from pathlib import Path
 
 from cohort.errors import LoadFailed
 from cohort.generative.config import (
-    GENAI_FILE,
     DecoderConfig,
     describe_export,
     read_genai_config,
@@ -23,7 +22,7 @@ from cohort.generative.trial import parts_are_exact, try_decoder
 from cohort.generative.vocabulary import Vocabulary, open_vocabulary
 from cohort.onnx_engine import OpenVersion, VersionOpener
 from cohort.registry import EngineDescription, Site, Source, TextDescription
-from cohort.repository import GenerationPolicy, ModelConfig, Published
+from cohort.repository import GENAI_FILE, GenerationPolicy, ModelConfig, Published
 from cohort.scheduling import RunQueue
 from cohort.session import (
     AssignedNode,
