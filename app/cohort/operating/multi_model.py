@@ -34,7 +34,7 @@ from cohort.session import ROOM
 ADDRESSES = ".addresses"
 """The subfolder with the address of each model, as the target of a link; scans ignore it."""
 
-TURNS, MOST_TURNS, TURN_SECONDS = ".turns", 64, 0.05
+TURNS, MAX_TURNS, TURN_SECONDS = ".turns", 64, 0.05
 """The subfolder of locks, their number, and the interval of tries to get one."""
 
 PAGE = 100
@@ -100,7 +100,7 @@ class MultiModel:
         """
         async with self._turns.setdefault(name, asyncio.Lock()):
             (self._folder / TURNS).mkdir(parents=True, exist_ok=True)
-            turn = str(crc32(name.encode()) % MOST_TURNS)
+            turn = str(crc32(name.encode()) % MAX_TURNS)
             with (self._folder / TURNS / turn).open("a") as lock:
                 while not _locked(lock):  # noqa: ASYNC110 - another process has it
                     await asyncio.sleep(TURN_SECONDS)
