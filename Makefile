@@ -266,7 +266,7 @@ lock: | $(UV)  ## Write requirements/*.txt again after a change of pyproject.tom
 	@$(COMPILE) --extra cpu --extra remote --extra ray --group ray-tests -c requirements/dev.txt -o requirements/ray.txt
 	@$(COMPILE) --extra prepare --extra bench -c requirements/dev.txt -o requirements/prepare.txt
 	@for runtime in gpu cuda cpu openvino; do \
-		$(COMPILE) --extra $$runtime --extra remote --group tracing-http -c requirements/dev.txt -o requirements/$$runtime.txt || exit 1; \
+		$(COMPILE) --extra $$runtime --extra remote --extra generative --group tracing-http -c requirements/dev.txt -o requirements/$$runtime.txt || exit 1; \
 	done
 
 # --- Environments: made again when their lock files change.

@@ -62,7 +62,7 @@ NAVIGATION = {
         "guide/pipelines",
         "guide/transform",
         "guide/images",
-        "guide/text",
+        *("guide/text", "guide/language-models"),
         "guide/sound",
         "guide/labels",
         "guide/custom-operators",

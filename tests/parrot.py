@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 
 from cohort.batching import Outputs, Reply, RunResult
-from cohort.errors import InvalidInput, NotReady
+from cohort.errors import CohortError, InvalidInput, NotReady
 from cohort.generation import (
     Finish,
     GenerationReply,
@@ -18,15 +18,22 @@ from cohort.generation import (
     Piece,
     PreparedGeneration,
     Sampling,
+    TextInputs,
+    TokenLogprob,
+    ToolCall,
+    ToolReader,
     Usage,
 )
 from cohort.registry import (
     Cancellable,
     EngineDescription,
     LeaseCount,
+    NotedTicket,
+    RequestNotes,
     RequestQueue,
     Site,
     Source,
+    TextDescription,
 )
 from cohort.repository import Published
 from cohort.session import AssignedNode, CancellationToken, Metadata, Placement, Signature
@@ -35,6 +42,18 @@ from cohort.tensors import Arrays, TensorSpec
 SIGNATURE = Signature(
     [TensorSpec("text_input", "BYTES", (None,))], [TensorSpec("text_output", "BYTES", (None,))], ()
 )
+
+
+class Calls:
+    """Reads ` call:NAME` as a call without arguments. Implements `ToolReader`."""
+
+    def add(self, text: str) -> Sequence[str | ToolCall]:
+        word = text.strip()
+        called = word.startswith("call:")
+        return [ToolCall(word.removeprefix("call:"), "{}") if called else text]
+
+    def rest(self) -> Sequence[str | ToolCall]:
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +67,22 @@ class Heard:
 
 
 class Saying:
-    """An answer in progress: one word in each iteration of the event loop."""
+    """An answer in progress: one word in each iteration of the event loop.
+
+    after: The words after which it waits for `resume`; None: it does not wait.
+    """
 
     times = None
+    remembered = False
 
-    def __init__(self, prepared: PreparedGeneration, reply: GenerationReply) -> None:
+    def __init__(
+        self, prepared: PreparedGeneration, reply: GenerationReply, after: int | None = None
+    ) -> None:
+        self._after = after
         self._words = prepared.text.split()[: prepared.max_tokens]
         self._choices = prepared.request.choices
         self._prepared, self._reply = prepared, reply
+        self.request = prepared.request
         self._said = 0
         self.cancelled = False
         self._next = asyncio.get_running_loop().call_soon(self._say)
@@ -65,16 +92,27 @@ class Saying:
         word = self._words[self._said] if self._words else ""
         text = f" {word}" if self._said else word
         finish: Finish = "stop" if last else ""
-        pieces = [Piece(n, text, (self._said,), (), finish) for n in range(self._choices)]
+        likely: Sequence[TokenLogprob] = ()
+        if (count := self._prepared.request.logprobs) is not None:
+            one = TokenLogprob(self._said, text, text.encode(), -0.5)
+            likely = [one._replace(top=[one] * count)]
+        pieces = [Piece(n, text, (self._said,), likely, finish) for n in range(self._choices)]
         self._said += 1
         self._reply.pieces(pieces)
-        if self.cancelled:
+        if self.cancelled or self._said == self._after:
             return
         if last:
             count = self._said * self._choices
             self._reply.ended(Usage(len(self._prepared.prompt), count), None)
         else:
             self._next = asyncio.get_running_loop().call_soon(self._say)
+
+    def resume(self) -> None:
+        self._next = asyncio.get_running_loop().call_soon(self._say)
+
+    def fail(self, error: CohortError) -> None:
+        self.cancel()
+        self._reply.ended(Usage(len(self._prepared.prompt), self._said), error)
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -85,7 +123,12 @@ class Saying:
 
 
 class Parrot:
-    """Implements `BatchEngine` and `TextEngine`."""
+    """Implements `BatchEngine` and `TextEngine`.
+
+    pauses_after: The words after which each answer waits; None: it does not wait.
+    """
+
+    pauses_after: int | None = None
 
     labels: Sequence[str] = ()
     optional_inputs: Sequence[TensorSpec] = ()
@@ -108,6 +151,9 @@ class Parrot:
     def by_tensors(self) -> Self:
         return self
 
+    def read_tools(self) -> ToolReader | None:
+        return Calls()
+
     def prepare(self, request: GenerationRequest) -> Heard:
         prompt = request.prompt
         if isinstance(prompt, tuple):
@@ -117,8 +163,13 @@ class Parrot:
         words = text.split()
         if len(words) >= self.context_length:
             raise InvalidInput(
-                f"the prompt has {len(words)} tokens; the limit is {self.context_length}", "prompt"
+                f"this model's maximum context length is {self.context_length} tokens; the prompt "
+                f"has {len(words)}",
+                "prompt",
+                "context_length_exceeded",
             )
+        if (request.max_tokens or 0) > self.context_length:
+            raise InvalidInput("max_tokens is larger than the context", "max_tokens")
         most = self.context_length if request.max_tokens is None else request.max_tokens
         return Heard(request, text, range(len(words)), most)
 
@@ -134,7 +185,7 @@ class Parrot:
     ) -> Saying:
         if self.closed:
             raise NotReady("this version is being unloaded")
-        self.said.append(Saying(prepared, reply))
+        self.said.append(Saying(prepared, reply, self.pauses_after))
         return self.said[-1]
 
     def submit(
@@ -147,19 +198,36 @@ class Parrot:
         requests: int = 1,
         priority: int = 0,
     ) -> Cancellable:
-        heard = self.prepare(GenerationRequest(str(inputs["text_input"][0])))
+        text = str(inputs["text_input"][0])
+        request = inputs.requests[0] if isinstance(inputs, TextInputs) else GenerationRequest(text)
+        heard = self.prepare(request)
 
         class Whole:
             def __init__(self) -> None:
-                self.text = ""
+                self.texts = [""] * request.choices
 
             def pieces(self, pieces: Sequence[Piece]) -> None:
-                self.text += pieces[0].text
+                for piece in pieces:
+                    self.texts[piece.choice] += piece.text
 
             def ended(self, usage: Usage, error: object) -> None:
-                reply([np.array([self.text], object)], None)
+                reply([np.array(self.texts, object)], None)
 
         return self.generate(heard, Whole())
+
+    def submit_with(
+        self,
+        notes: RequestNotes,
+        inputs: Arrays,
+        reply: Reply,
+        *,
+        deadline: float = float("inf"),
+        timeout: float | None = None,
+        priority: int = 0,
+    ) -> NotedTicket:
+        saying = self.submit(inputs, reply)
+        assert isinstance(saying, Saying)
+        return saying
 
     def room_for(self, priority: int) -> int:
         return 8
@@ -174,7 +242,12 @@ class Parrot:
         return self
 
     def describe(self) -> EngineDescription:
-        return EngineDescription(Metadata(), Placement(("cpu",), "cpu", (), {}), "cpu")
+        return EngineDescription(
+            Metadata(),
+            Placement(("cpu",), "cpu", (), {}),
+            "cpu",
+            text=TextDescription(self.context_length, self.chats),
+        )
 
     def assigned_nodes(self) -> Iterable[AssignedNode]:
         return ()

@@ -53,6 +53,7 @@ def make_data_plane(
     *,
     limit: ConcurrencyLimit | None = None,
     observer: Observer | None = None,
+    gather: Callable[[Callable[[], None]], None] = lambda collect: collect(),
 ) -> DataPlane:
     """Make a data plane that coalesces without delay. Default limit: 4096 requests in progress."""
     return DataPlane(
@@ -62,7 +63,7 @@ def make_data_plane(
         default_model=None,
         limit=ConcurrencyLimit(4096) if limit is None else limit,
         memory=MemoryBudget(2**30),
-        gather=lambda collect: collect(),
+        gather=gather,
         observer=observer,
     )
 

@@ -84,6 +84,8 @@ OWNERS: Mapping[str, frozenset[str]] = {
         {"cohort.notifications", "cohort.cli.bench_command", "cohort.cli.top_command"}
     ),
     "obstore": frozenset({"cohort.remote"}),
+    "jinja2": frozenset({"cohort.generative"}),
+    "llguidance": frozenset({"cohort.generative"}),
     "opentelemetry": frozenset({"cohort.observability.tracing"}),
     "tests": frozenset(),
     "tools": frozenset(),

@@ -73,11 +73,13 @@ class InvalidInput(CohortError):
     """The request is malformed or does not fit the model.
 
     parameter: The field of the request that is wrong; default "": not one field alone.
+    reason: The kind of the fault, as a word for programs; default "": none.
     """
 
-    def __init__(self, message: str, parameter: str = "") -> None:
+    def __init__(self, message: str, parameter: str = "", reason: str = "") -> None:
         super().__init__(message)
         self.parameter = parameter
+        self.reason = reason
 
 
 class RunRefused(InvalidInput):

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol
 
 from cohort.errors import CohortError
+from cohort.tensors import Array
 
 Finish = Literal["", "stop", "length"]
 """Why a choice ended: "stop" at an end token or a stop string, "length" at its limit; "" before."""
@@ -82,6 +83,8 @@ class GenerationRequest:
     logprobs: The number of most likely tokens to report with each token; None: no logprobs.
     guide: The form of the answer; default None: any text.
     ignore_end: True to continue after the model's end token, for measurements; default False.
+    other_prompts: Further prompts with the same options; default: empty. Their choices follow those
+        of `prompt`. Engines get each prompt in a request of its own.
     """
 
     prompt: Prompt
@@ -92,6 +95,18 @@ class GenerationRequest:
     logprobs: int | None = None
     guide: Guide | None = None
     ignore_end: bool = False
+    other_prompts: tuple[Prompt, ...] = ()
+
+
+class TextInputs(dict[str, Array]):
+    """The prompts as tensors, for a copy of a request, with the request itself.
+
+    requests: The requests, one for each prompt.
+    """
+
+    def __init__(self, arrays: Mapping[str, Array], requests: Sequence[GenerationRequest]) -> None:
+        super().__init__(arrays)
+        self.requests = requests
 
 
 class TokenLogprob(NamedTuple):
@@ -126,6 +141,30 @@ class Piece(NamedTuple):
     tokens: tuple[int, ...] = ()
     logprobs: Sequence[TokenLogprob] = ()
     finish: Finish = ""
+
+
+class ToolCall(NamedTuple):
+    """A call of a tool, which the model wrote into its answer.
+
+    name: The tool's name; it may be one that the request does not have.
+    arguments: Its arguments, a JSON object as text.
+    """
+
+    name: str
+    arguments: str
+
+
+class ToolReader(Protocol):
+    """Finds calls of tools in the text of one choice, by the markers of the model."""
+
+    def add(self, text: str) -> Sequence[str | ToolCall]:
+        """Return the texts and the calls that are complete, in order.
+
+        Text that may be part of a call is held back. A malformed call is text.
+        """
+
+    def rest(self) -> Sequence[str | ToolCall]:
+        """Return what was held back, at the end of the answer."""
 
 
 class Usage(NamedTuple):

@@ -309,6 +309,19 @@ def by_name(specs: Sequence[TensorSpec], arrays: Sequence[Array]) -> Arrays:
     }
 
 
+def only_vectors(specs: Sequence[TensorSpec]) -> int | None:
+    """Return the position of the only output [N, H] of floats; None if there is not just one."""
+    found = [
+        place
+        for place, spec in enumerate(specs)
+        if spec.transportable
+        and spec.datatype in {"FP16", "BF16", "FP32", "FP64"}
+        and spec.shape is not None
+        and len(spec.shape) == 2
+    ]
+    return found[0] if len(found) == 1 else None
+
+
 class OpenSpecs(list[TensorSpec]):
     """Optional inputs that allow additional inputs, of any datatype and shape."""
 

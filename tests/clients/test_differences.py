@@ -66,7 +66,7 @@ REFUSED: Mapping[str, tuple[str, bytes | Body, int, str]] = {
         "inputs[0].parameters.shared_memory_region: shared memory is off",
     ),
     "an unknown model": ("nobody/infer", {"inputs": [A, B]}, 404, "model 'nobody' not found"),
-    "generate": ("pair/generate", {"text": "x"}, 404, "not found"),
+    "generate": ("pair/generate", {"text_input": "x"}, 400, "is not a language model"),
     "a body over the limit": ("pair/infer", bytes(5 << 20), 413, "larger than"),
 }
 

@@ -22,7 +22,7 @@ LOCKED = ("gpu", "cuda", "cpu", "openvino", "prepare")
 def test_each_runtime_locks_all_that_serving_needs(extra: str) -> None:
     """After a dependency is added, `make lock` must be run, with the versions of the tests."""
     locked, tested = pinned(extra), pinned("dev")
-    extras = (extra, "bench") if extra == "prepare" else (extra,)
+    extras = (extra, "bench" if extra == "prepare" else "generative")
     needed = [
         *PROJECT["dependencies"],
         *(one for name in extras for one in PROJECT["optional-dependencies"][name]),

@@ -141,6 +141,7 @@ def test_the_wheel_offers_each_runtime(wheel: Path) -> None:
         "prepare",
         "bench",
         "remote",
+        "generative",
         "tracing",
         "sklearn",
         "xgboost",

@@ -2,105 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from cohort.connections.memory import MemoryBudget, MemoryHold
-from cohort.errors import CohortError, InvalidInput
-from cohort.generation import GenerationRequest, Piece, PreparedGeneration, Usage
+from cohort.errors import InvalidInput
 from cohort.metrics import Metrics
-from cohort.registry import Registry
-from cohort.repository import scan
-from cohort.serving import DataPlane, Generation, Lease, RequestContext
+from cohort.observability.tracing import RequestSpan
+from cohort.observability.tracing.batches import BatchSpans
+from tests.aviary import Aviary, open_aviary
 from tests.engines import ControlledEngine, make_entry, make_registry
-from tests.fakes import make_metrics
-from tests.parrot import Parrot, Parrots
+from tests.parrot_callers import ask
 from tests.planes import make_data_plane
-from tests.waiting import iterations, until
-
-
-@dataclass
-class Asked:
-    """A call that writes each piece as its text."""
-
-    prompt: str
-    model: str | None = "m"
-    version: str | None = None
-    label: str | None = None
-    timeout: float | None = None
-    size: int = 0
-    parameters: Mapping[str, object] = field(default_factory=dict)
-
-    def request(self, lease: Lease) -> GenerationRequest:
-        return GenerationRequest(self.prompt)
-
-    def begin(self, lease: Lease, prepared: PreparedGeneration) -> str | None:
-        return f"[{len(prepared.prompt)}]"
-
-    def encode_pieces(self, lease: Lease, pieces: Sequence[Piece]) -> str | None:
-        return "".join(piece.text for piece in pieces)
-
-    def encode_end(self, lease: Lease, usage: Usage) -> str | None:
-        return f"[{usage.answer}]"
-
-
-class Heard:
-    """A reply that keeps the parts and the end."""
-
-    def __init__(self) -> None:
-        self.parts: list[str] = []
-        self.over = asyncio.Event()
-        self.error: CohortError | None = None
-
-    def part(self, answer: str) -> None:
-        self.parts.append(answer)
-
-    def end(self, error: CohortError | None) -> None:
-        assert not self.over.is_set()
-        self.error = error
-        self.over.set()
-
-
-class Aviary:
-    """A plane over one parrot, and its registry and metrics."""
-
-    def __init__(self, registry: Registry) -> None:
-        self.registry, self.metrics = registry, make_metrics()
-        self.plane: DataPlane = make_data_plane(registry, self.metrics)
-
-    @property
-    def parrot(self) -> Parrot:
-        engine = self.registry.catalog["m"].versions[1].engine
-        assert isinstance(engine, Parrot)
-        return engine
-
-    def ask(self, prompt: str) -> tuple[Generation[str], Heard]:
-        heard = Heard()
-        hold = MemoryHold(MemoryBudget(1 << 20))
-        exchange = Generation(self.plane, RequestContext(), heard, hold)
-        exchange.read_text(Asked, prompt, model="m")
-        return exchange, heard
+from tests.waiting import iterations
 
 
 @pytest.fixture
 async def aviary(tmp_path: Path) -> AsyncIterator[Aviary]:
-    folder = tmp_path / "m" / "1"
-    folder.mkdir(parents=True)
-    (folder / Parrots.file).write_text("{}")
-    registry = Registry([Parrots()], observe=lambda event: None)
-    registry.follow(await asyncio.to_thread(scan, tmp_path, None, quiet=0, kinds=registry.kinds))
-    await registry.loaded()
-    yield Aviary(registry)
-    registry.close()
+    async with open_aviary(tmp_path) as aviary:
+        yield aviary
 
 
 async def test_an_answer_comes_in_parts_and_ends_once(aviary: Aviary) -> None:
     """A call receives the prepared prompt, then each piece, then the number of tokens."""
-    _, heard = aviary.ask("one two three")
+    _, heard = ask(aviary, "one two three")
     await heard.over.wait()
     assert heard.parts == ["[3]", "one", " two", " three", "[3]"]
     assert heard.error is None
@@ -109,23 +38,45 @@ async def test_an_answer_comes_in_parts_and_ends_once(aviary: Aviary) -> None:
 
 async def test_a_caller_who_leaves_gets_nothing_more(aviary: Aviary) -> None:
     """`leave` cancels the engine's work and releases the version."""
-    exchange, heard = aviary.ask("a " * 60)
-    await until(lambda: len(heard.parts) > 3)
-    exchange.leave()
-    count = len(heard.parts)
+    _, heard = ask(aviary, "a " * 60, leave_after=4)
+    await heard.over.wait()
     assert aviary.parrot.said[0].cancelled
     assert aviary.parrot.leases.count == 0
     await iterations(3)
-    assert len(heard.parts) == count
+    assert len(heard.parts) == 4
 
 
 async def test_a_refused_prompt_is_an_error_without_parts(aviary: Aviary) -> None:
     """The error names the field of the request."""
-    _, heard = aviary.ask("a " * 64)
+    _, heard = ask(aviary, "a " * 64)
     await heard.over.wait()
     assert heard.parts == []
     assert isinstance(heard.error, InvalidInput)
     assert heard.error.parameter == "prompt"
+
+
+@pytest.mark.parametrize("leave_after", [0, 3])
+async def test_a_span_has_the_tokens_of_an_answer(aviary: Aviary, leave_after: int) -> None:
+    """They are OpenTelemetry's attributes; a caller that leaves has those so far."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    tracer = provider.get_tracer("test")
+    root = tracer.start_span("request")
+    batches = BatchSpans(tracer)
+    span = RequestSpan(batches, root, batches.under(root))
+    _, heard = ask(aviary, "one two three", leave_after=leave_after, span=span)
+    await heard.over.wait()
+    span.end()
+    (found,) = [
+        dict(one.attributes or {}) for one in exporter.get_finished_spans() if one.name == "request"
+    ]
+    assert found["gen_ai.request.model"] == "m"
+    assert found["gen_ai.operation.name"] == "text_completion"
+    assert found["gen_ai.usage.input_tokens"] == 3
+    assert found["gen_ai.usage.output_tokens"] == (2 if leave_after else 3)
+    assert found.get("gen_ai.response.finish_reasons") == (None if leave_after else ("stop",))
+    assert float(str(found["cohort.first_token.seconds"])) > 0
 
 
 def test_an_engine_of_tensors_has_no_text() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import monotonic
 
 from cohort.auth.keys import ApiKey
-from cohort.auth.quota import TokenBucket
+from cohort.auth.quota import MinuteQuota, TokenBucket
 from cohort.errors import Overloaded, quoted
 
 ADMIN = "admin"
@@ -21,13 +21,25 @@ class Caller:
     concurrency: The maximum of its requests in progress; None: no limit.
     priority: The priority of its requests; most have 0.
     requests: The number of its requests within its quota.
-    refused: The number of refused requests, by the exhausted limit: "rate" or "concurrency".
+    refused: The number of refused requests, by the exhausted limit: "rate", "concurrency" or
+        "tokens".
+    tokens_per_minute: Its tokens of language models; None: no limit.
     in_flight: The number of its requests in progress; counted only if it has a limit.
     """
 
     __slots__ = (
-        "_bucket", "_rate", "admin", "concurrency", "in_flight", "models", "name",
-        "priority", "refused", "requests",
+        "_bucket",
+        "_rate",
+        "_tokens",
+        "admin",
+        "concurrency",
+        "in_flight",
+        "models",
+        "name",
+        "priority",
+        "refused",
+        "requests",
+        "tokens_per_minute",
     )  # fmt: skip
 
     def __init__(
@@ -42,6 +54,8 @@ class Caller:
         self._rate: float | None = None
         self._bucket: TokenBucket | None = None
         self.concurrency: int | None = None
+        self.tokens_per_minute: int | None = None
+        self._tokens: MinuteQuota | None = None
         self.priority = 0
 
     def follow(self, key: ApiKey) -> None:
@@ -51,6 +65,9 @@ class Caller:
         if key.rate != self._rate:
             self._rate = key.rate
             self._bucket = None if key.rate is None else TokenBucket(key.rate)
+        if key.tokens_per_minute != self.tokens_per_minute:
+            limit = self.tokens_per_minute = key.tokens_per_minute
+            self._tokens = None if limit is None else MinuteQuota(limit)
         self.concurrency = key.concurrency
         self.priority = key.priority
 
@@ -76,6 +93,26 @@ class Caller:
             return False
         self.in_flight += 1
         return True
+
+    def charge_tokens(self, tokens: int, *, whole: bool = True) -> None:
+        """Charge tokens of a language model; a negative number gives them back.
+
+        whole: False to charge them even if the quota is exhausted, because they were used.
+
+        Raises Overloaded, and counts that, if the quota is exhausted.
+        """
+        quota = self._tokens
+        if quota is None:
+            return
+        if tokens < 0 or not whole:
+            quota.correct(tokens, monotonic())
+        elif wait := quota.take(tokens, monotonic()):
+            self.refused["tokens"] = self.refused.get("tokens", 0) + 1
+            raise Overloaded(
+                f"key {quoted(self.name)} is over its {self.tokens_per_minute} tokens per minute; "
+                f"this request may take {tokens}",
+                retry_after=wait,
+            )
 
     def stay(self) -> bool:
         """Count a run that continues after its client disconnected; True if `leave` must follow."""

@@ -77,6 +77,7 @@ class ApiKey:
     models: Models visible to it; default None: all of them.
     rate: Requests per second; default None: no limit.
     concurrency: Maximum of requests in progress; default None: no limit.
+    tokens_per_minute: Tokens of language models, of prompts and answers; default None: no limit.
     priority: 1: its requests run first in a queue; -1: last; default 0.
     admin: Allow operators' actions; default False.
     """
@@ -88,6 +89,7 @@ class ApiKey:
     models: Annotated[tuple[str, ...], AfterValidator(_check_models)] | None = None
     rate: float | None = None
     concurrency: int | None = None
+    tokens_per_minute: int | None = None
     priority: int = 0
     admin: bool = False
 
@@ -95,6 +97,7 @@ class ApiKey:
 KEY_RANGES: Mapping[str, Range] = {
     "*.rate": Range(0.001, 1e6, "requests per second"),
     "*.concurrency": Range(1, 1e6),
+    "*.tokens_per_minute": Range(1, 1e9, "tokens"),
     "*.priority": Range(-1, 1, "1 goes first, -1 last"),
 }
 

@@ -29,3 +29,39 @@ class TokenBucket:
             return wait
         self._full_at = full_at + self._interval
         return 0.0
+
+
+class MinuteQuota:
+    """Lets `amount` tokens per minute pass; unused ones of at most one minute are kept.
+
+    A request may take more than that, if the quota is full: it is then in debt for a while.
+    """
+
+    __slots__ = ("_amount", "_at", "_left")
+
+    def __init__(self, amount: float) -> None:
+        self._amount = amount
+        self._left = amount
+        self._at = float("-inf")
+
+    def take(self, tokens: float, now: float) -> float:
+        """Take tokens at `now`, in seconds on a clock that never goes back.
+
+        Returns 0 if there were enough, otherwise the seconds until there are; then it takes none.
+        """
+        self._fill(now)
+        missing = min(max(tokens, 1.0), self._amount) - self._left
+        if missing > 1e-6:  # less is a rounding error
+            return missing * 60 / self._amount
+        self._left -= tokens
+        return 0.0
+
+    def correct(self, tokens: float, now: float) -> None:
+        """Take further tokens, whether or not there are enough; give back if it is negative."""
+        self._fill(now)
+        self._left = min(self._left - tokens, self._amount)
+
+    def _fill(self, now: float) -> None:
+        grown = (now - self._at) * self._amount / 60
+        self._left = min(self._left + grown, self._amount)
+        self._at = now

@@ -18,6 +18,7 @@ def key() -> None:
     "--model", "models", multiple=True, metavar="MODEL", help="Allow only this model; repeatable."
 )
 @click.option("--rate", type=float, metavar="NUMBER", help="Maximum requests per second.")
+@click.option("--tokens-per-minute", type=int, metavar="NUMBER", help="Tokens of language models.")
 @click.option("--concurrency", type=int, metavar="NUMBER", help="Maximum concurrent requests.")
 @click.option("--priority", type=int, metavar="NUMBER", help="1 is served first, -1 last.")
 @click.option("--admin", is_flag=True, help="Allow operator actions.")
@@ -28,6 +29,7 @@ def new(
     name: str,
     models: tuple[str, ...],
     rate: float | None,
+    tokens_per_minute: int | None,
     concurrency: int | None,
     priority: int | None,
     admin: bool,
@@ -50,6 +52,8 @@ def new(
         parts.append(f"models: [{', '.join(map(_quoted, models))}]")
     if rate is not None:
         parts.append(f"rate: {rate:.15g}")
+    if tokens_per_minute is not None:
+        parts.append(f"tokens_per_minute: {tokens_per_minute}")
     if concurrency is not None:
         parts.append(f"concurrency: {concurrency}")
     if priority is not None:

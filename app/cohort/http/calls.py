@@ -94,6 +94,7 @@ class Route(NamedTuple):
         that they are never answered together; that is the default.
     version: The version in the path, or None.
     takes_long: Returns True if parsing a body with these headers takes long.
+    short_bytes: Bytes up to which any body is decoded quickly.
     """
 
     model: str | None
@@ -101,6 +102,7 @@ class Route(NamedTuple):
     rows: Callable[[Headers], RowForm | None] = lambda headers: None
     version: str | None = None
     takes_long: Callable[[Headers, bytes], bool] = is_large
+    short_bytes: int = LONG_BODY_BYTES
 
 
 NO_QUERY: Mapping[str, str] = MappingProxyType({})
@@ -114,7 +116,7 @@ def start(
     exchange: Exchange[Encoded], route: Route, headers: Headers, read: Read, body: bytes
 ) -> None:
     """Answer a whole body. `read` parses it and may raise what the route raises."""
-    short = len(body) <= LONG_BODY_BYTES
+    short = len(body) <= route.short_bytes
     exchange.read(
         read,
         body,
@@ -127,11 +129,7 @@ def start(
 
 async def run_call(plane: DataPlane, request: Request, route: Route, body: bytes) -> Encoded:
     """Answer one call, or cancel it if the client disconnects first."""
-    headers, caller = request.headers, caller_of(request.scope)
-    request_id = request.scope[PLACE].decode()
-    context = RequestContext(
-        request.client, headers, request_id, caller, span=request.scope.get(SPAN)
-    )
+    headers, context = request.headers, context_of(request)
     reply = AwaitedReply[Encoded]()
 
     def read(body: bytes) -> Call[Encoded]:
@@ -156,6 +154,15 @@ async def run_call(plane: DataPlane, request: Request, route: Route, body: bytes
         reply.forget()
 
 
+def context_of(request: Request) -> RequestContext:
+    """Return the context of a request that FastAPI answers."""
+    scope = request.scope
+    request_id = scope[PLACE].decode()
+    return RequestContext(
+        request.client, request.headers, request_id, caller_of(scope), span=scope.get(SPAN)
+    )
+
+
 async def read_body(request: Request) -> bytes:
     """Read the whole body. Nothing may have read from it before."""
     parts = [part async for part in request.stream()]
@@ -171,24 +178,37 @@ def join_parts(parts: Iterable[bytes | bytearray]) -> bytes:
 
 async def respond_to_call(plane: DataPlane, request: Request, route: Route) -> Response:
     """Answer one call. Decompress its body, and compress the response if requested."""
-    from starlette.responses import Response  # noqa: PLC0415 - the fast path starts without it
-
     plane = plane.limited_to(visible_to(request.scope))
+    body = await read_plain_body(plane, request, route.model)
+    encoded = await run_call(plane, request, route, body)
+    more = server_timing(request.scope[LEASE]) if SERVER_TIMING in request.query_params else {}
+    return await response_of(request, encoded, more)
+
+
+async def read_plain_body(plane: DataPlane, request: Request, model: str | None) -> bytes:
+    """Read the whole body, and decompress it. Raises InvalidInput or Overloaded.
+
+    model: The model in the path, for the count of refused requests.
+    """
     sent, state = await read_body(request), request.state
     coding = request.headers.get("content-encoding")
     try:
-        body = await decompress(coding, sent, state.max_body, state.memory.add)
+        return await decompress(coding, sent, state.max_body, state.memory.add)
     except CohortError as error:
-        plane.refused(route.model, error)
+        plane.refused(model, error)
         raise
-    del sent
-    encoded = await run_call(plane, request, route, body)
-    headers = dict(encoded.headers)
+
+
+async def response_of(
+    request: Request, encoded: Encoded, more: Mapping[str, str] = NO_QUERY
+) -> Response:
+    """Return a successful response, compressed if requested, with `more` headers."""
+    from starlette.responses import Response  # noqa: PLC0415 - the fast path starts without it
+
+    headers = {**encoded.headers, **more}
     body, packed = await compress(request.headers.get("accept-encoding"), encoded.body)
     if packed is not None:
         headers |= packed_headers(packed)
-    if SERVER_TIMING in request.query_params:
-        headers |= server_timing(request.scope[LEASE])
     return Response(body, headers=headers)
 
 

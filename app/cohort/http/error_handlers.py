@@ -34,7 +34,7 @@ def install_error_handlers(app: FastAPI) -> None:
     async def refuse(request: Request, error: CohortError) -> Response:
         request.scope[LEFT] = isinstance(error, Cancelled)
         log_scope_refusal(error, request.scope)
-        return response_to(error)
+        return response_to(error, request.scope)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
@@ -44,7 +44,7 @@ def install_error_handlers(app: FastAPI) -> None:
     async def framework(request: Request, error: HTTPException) -> Response:
         translated = _translated(request, error)
         log_scope_refusal(translated, request.scope)
-        return response_to(translated)
+        return response_to(translated, request.scope)
 
     @app.exception_handler(ClientDisconnect)
     async def left(request: Request, error: ClientDisconnect) -> Response:
@@ -54,8 +54,7 @@ def install_error_handlers(app: FastAPI) -> None:
 
 async def respond_to_bug(request: Request, error: Exception) -> Response:
     """Answer for Starlette's ServerErrorMiddleware. The server logs the traceback."""
-    del request
-    return response_to(known_error(error))
+    return response_to(known_error(error), request.scope)
 
 
 def _sentence(error: RequestValidationError) -> str:

@@ -31,6 +31,9 @@ from cohort.errors import (
 )
 from cohort.http.calls import JSON, Encoded
 from cohort.http.guards.request_ids import TRACE_ID, id_of_refused
+from cohort.http.openai.error_body import PATHS as OPENAI_PATHS
+from cohort.http.openai.error_body import openai_error
+from cohort.http.route_path import route_path
 from cohort.observability.access_log import shown_path
 from cohort.observability.refusals import log_refusal
 
@@ -85,6 +88,13 @@ def headers_of(error: CohortError) -> dict[str, str]:
 _encoded: WeakKeyDictionary[CohortError, Encoded] = WeakKeyDictionary()
 
 
+def encoded_refusal(error: CohortError, path: str) -> Encoded:
+    """Return the error of a request to `path` that no route has read, as an encoded response."""
+    if path not in OPENAI_PATHS:
+        return encoded_error(error)
+    return Encoded(openai_error(error), {**JSON, **headers_of(error)})
+
+
 def encoded_error(error: CohortError) -> Encoded:
     """Return an error as an encoded response. An error shared by many requests is encoded once."""
     found = _encoded.get(error)
@@ -93,12 +103,16 @@ def encoded_error(error: CohortError) -> Encoded:
     return found
 
 
-def response_to(error: CohortError, headers: Mapping[str, str] | None = None) -> Response:
-    """Return an error as a Starlette response."""
+def response_to(
+    error: CohortError,
+    scope: MutableMapping[str, Any],
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """Return an error as a Starlette response, in the form of the API that `scope` asks."""
     from starlette.responses import Response  # noqa: PLC0415 - the fast path starts without it
 
     return Response(
-        body_of(error),
+        (openai_error if route_path(scope) in OPENAI_PATHS else body_of)(error),
         http_status(error),
         {**headers_of(error), **(headers or {})},
         media_type="application/json",

@@ -2,6 +2,7 @@
 
 from cohort.metrics.caches import CacheMetrics
 from cohort.metrics.exposition import negotiate
+from cohort.metrics.generation import GenerationMetrics
 from cohort.metrics.histogram import DURATION_BUCKETS, SIZE_BUCKETS, Histogram
 from cohort.metrics.keys import KeyMetrics
 from cohort.metrics.live_counts import VersionCounts
@@ -12,6 +13,7 @@ from cohort.metrics.sequences import SequenceMetrics
 from cohort.metrics.server import LogLines, ServerMetrics
 from cohort.metrics.steps import StepMetrics
 from cohort.metrics.tls import TlsMetrics
+from cohort.metrics.token_times import TokenTimes
 from cohort.metrics.trust import TrustMetrics
 from cohort.metrics.version_metrics import VersionMetrics
 from cohort.metrics.webhooks import WebhookMetrics
@@ -21,6 +23,7 @@ __all__ = [
     "SIZE_BUCKETS",
     "CacheMetrics",
     "Collector",
+    "GenerationMetrics",
     "Histogram",
     "KeyMetrics",
     "LogLines",
@@ -32,6 +35,7 @@ __all__ = [
     "ServerMetrics",
     "StepMetrics",
     "TlsMetrics",
+    "TokenTimes",
     "TrustMetrics",
     "VersionCounts",
     "VersionMetrics",

@@ -6,7 +6,7 @@ See decision 38.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from math import inf
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from cohort.batching import BatchObserver
 from cohort.metrics.exposition import Exposition
 from cohort.metrics.histogram import DURATION_BUCKETS, Histogram, Labels
 from cohort.metrics.live_counts import VersionCounts, count_versions
+from cohort.metrics.token_times import TokenTimes
 from cohort.metrics.version_metrics import VersionMetrics
 from cohort.metrics.version_text import COUNTED, GAUGES, VersionText, gauge_lines
 from cohort.registry import RESTING, ModelEntry, RegistryEvent, VersionReady
@@ -62,6 +63,12 @@ class Metrics:
     def versions(self) -> Sequence[VersionMetrics]:
         """The counts of all versions."""
         return list(self._versions.values())
+
+    def token_times(self) -> Iterable[tuple[Labels, Mapping[str, TokenTimes]]]:
+        """Yield the labels of versions that streamed answers, and the times by variant."""
+        for labels, counts in list(self._versions.items()):
+            if counts.token_times:
+                yield labels, counts.token_times
 
     def batches_of(self, model: str, version: str) -> BatchObserver:
         """Return the observer of a version's batches."""

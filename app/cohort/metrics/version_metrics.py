@@ -18,6 +18,7 @@ from cohort.metrics.histogram import (
     SIZE_BUCKETS,
     Histogram,
 )
+from cohort.metrics.token_times import TokenTimes
 
 
 class VersionMetrics:
@@ -35,6 +36,7 @@ class VersionMetrics:
         self.rejected: dict[str, int] = {}  # by reason
         self.stalls: dict[str, int] = {}  # by outcome
         self.run_refused: dict[str, int] = {}  # by variant
+        self.token_times: dict[str, TokenTimes] = {}  # by variant, of language models
         self.load = Histogram(LOAD_BUCKETS)
         self.failed_seconds = 0.0
         self.last_run = 0.0  # since the epoch
@@ -56,6 +58,13 @@ class VersionMetrics:
             self.slow += times
         if code != "OK":
             self.failed_seconds += seconds * times
+
+    def tokens_of(self, variant: str) -> TokenTimes:
+        """Return the times of a variant's tokens; the first call creates them."""
+        try:
+            return self.token_times[variant]
+        except KeyError:
+            return self.token_times.setdefault(variant, TokenTimes())
 
     def exemplify(self, variant: str, seconds: float, trace_id: str, span_id: str) -> None:
         """Keep a sampled request as an exemplar of its variant's durations."""

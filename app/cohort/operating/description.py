@@ -20,6 +20,7 @@ from cohort.registry import (
     ModelEntry,
     PipelineDescription,
     State,
+    TextDescription,
     VersionEntry,
 )
 from cohort.repository import ModelConfig, Published
@@ -69,13 +70,14 @@ def list_served(catalog: Catalog) -> Iterator[ServedModel]:
                     engine.optional_inputs,
                     engine.outputs,
                     engine.example,
-                    _labels(engine),
+                    class_names(engine),
                     engine.example_outputs,
                     engine.describe().made_up,
                 )
 
 
-def _labels(engine: Engine) -> Sequence[str]:
+def class_names(engine: Engine) -> Sequence[str]:
+    """Return the names of an engine's classes by index; empty if it has no names."""
     tensors = engine.by_tensors
     return () if tensors is None else tensors.labels
 
@@ -161,7 +163,7 @@ def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
     result |= {
         "inputs": _describe_inputs(engine.inputs, description, entry.source.config),
         "optional_inputs": _specs(engine.optional_inputs),
-        "outputs": _describe_outputs(engine.outputs, _labels(engine)),
+        "outputs": _describe_outputs(engine.outputs, class_names(engine)),
         "files": {name: {"sha256": digest} for name, digest in description.files.items()},
         "published": _describe_published(description.published),
         "metadata": {
@@ -189,12 +191,23 @@ def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
     }
     if (pipeline := description.pipeline) is not None:
         result["pipeline"] = _describe_pipeline(pipeline)
+    if (text := description.text) is not None:
+        result["language_model"] = describe_text(text)
     if (batching := description.batching) is not None:
         result["batching"] = _describe_batching(batching, entry)
         result["profile"] = describe_profile(
             batching.profile, description.device, batching.unpredictable
         )
     return result
+
+
+def describe_text(text: TextDescription) -> Description:
+    """Describe a language model: its context in tokens, and the maximum bytes of its cache."""
+    return {
+        "context_length": text.context_length,
+        "chat": text.chats,
+        "cache_bytes": text.cache_bytes or None,
+    }
 
 
 def _describe_pipeline(pipeline: PipelineDescription) -> Description:

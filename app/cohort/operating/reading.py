@@ -11,14 +11,16 @@ from cohort.metrics import Metrics, VersionMetrics
 from cohort.operating.description import (
     Description,
     ServedModel,
+    class_names,
     describe_model,
     describe_states,
     describe_version,
     list_served,
 )
 from cohort.operating.drawings import NOT_ON_DISK, Drawable
-from cohort.registry import Catalog, Engine, Readable, State, VersionEntry
+from cohort.registry import Catalog, Engine, Readable, State, TextEngine, TokenCounter, VersionEntry
 from cohort.rollouts import Rollouts
+from cohort.tensors import only_vectors
 
 
 class GivenFiles(NamedTuple):
@@ -109,6 +111,14 @@ class ModelReader:
             key, entry.source.path, engine.assigned_nodes, entry.source.is_on_disk, name
         )
 
+    def text_models(self) -> list[str]:
+        """Return the names of the language models and encoders of text that serve."""
+        return [
+            name
+            for name, model in self.registry.catalog.items()
+            if any(map(_takes_text, model.versions.values()))
+        ]
+
     def index(self) -> list[Description]:
         """Return every version of every model: its name, state, and the reason of the state."""
         return [
@@ -148,6 +158,15 @@ class ModelReader:
         """Return the version of the variant named `label`. Raises ModelNotFound or NotFound."""
         self.registry.model(name)
         return str(self._rollouts.version_of(name, label))
+
+
+def _takes_text(entry: VersionEntry) -> bool:
+    """Return True for a language model, and for an encoder of text without names of classes."""
+    engine = entry.engine
+    if engine is None or isinstance(engine, TextEngine):
+        return engine is not None
+    counts = isinstance(engine, TokenCounter)
+    return counts and only_vectors(engine.outputs) is not None and not class_names(engine)
 
 
 def _engine_of(entry: VersionEntry, model: str) -> Engine:

@@ -25,6 +25,7 @@ from cohort.http.health import health_router
 from cohort.http.inference_paths import InferencePaths
 from cohort.http.mlflow.routes import invocations_router
 from cohort.http.models import models_router
+from cohort.http.openai.routes import openai_router
 from cohort.http.openapi import install_openapi
 from cohort.http.pages import DOCS, STATIC, SafeInBrowsers, front_router, install_docs
 from cohort.http.playground.routes import PLAYGROUND, install_playground
@@ -109,6 +110,7 @@ def make_application(
         )
     app.include_router(predict_router(service.core.data_plane))
     app.include_router(invocations_router(service.core.data_plane, service.control_plane))
+    app.include_router(openai_router(service.core.data_plane, service.control_plane))
     app.include_router(v1_router(service.core.data_plane, service.control_plane))
     app.include_router(
         v2_router(

@@ -11,8 +11,16 @@ import structlog
 
 from cohort.batching import Watchdog
 from cohort.connections.memory import MemoryBudget
+from cohort.generative.factory import GenerativeEngines, PlainDecoders
 from cohort.inspection import Inspected, InspectionLimits, Inspector
-from cohort.metrics import CacheMetrics, Metrics, RolloutMetrics, SequenceMetrics, StepMetrics
+from cohort.metrics import (
+    CacheMetrics,
+    GenerationMetrics,
+    Metrics,
+    RolloutMetrics,
+    SequenceMetrics,
+    StepMetrics,
+)
 from cohort.onnx_engine import OnnxEngines, VersionOpener
 from cohort.pipelines import PipelineEngines, asked_by_pipeline
 from cohort.process.events import Listeners
@@ -45,6 +53,7 @@ class Core:
     inspector: Inspects models before they are opened.
     memory: The memory that requests may use.
     workroom: Prepares inputs as configs require.
+    generation: The counts of language models.
     metrics: The metrics; other parts register theirs here.
     start_up: Reports the first models.
     registry: The models.
@@ -77,7 +86,8 @@ class Core:
         self.metrics = Metrics()
         self.caches = CacheMetrics()
         self.sequences = SequenceMetrics()
-        self.metrics.register(self.caches, self.sequences)
+        self.generation = GenerationMetrics(self.metrics)
+        self.metrics.register(self.caches, self.sequences, self.generation)
         self.start_up = StartUp(settings, self.rules.default_chain)
         self.inspector = Inspector(
             InspectionLimits(settings.inspection_seconds, settings.inspection_mb),
@@ -115,18 +125,23 @@ class Core:
         if most is not None or on_demand:
             most = maxsize if most is None else most
             make = partial(OnDemandRegistry, most, 0 if on_demand else most)
+        opener = VersionOpener(settings.cache, self.rules, self.inspector, self.trust)
+        generative = GenerativeEngines(
+            wake=self.scheduler.wake, opener=opener, count=self.generation.observer
+        )
         onnx = OnnxEngines(
             wake=self.scheduler.wake,
             started=lambda: self.scheduler.started,
             count=self.metrics.batches_of,
-            opener=VersionOpener(settings.cache, self.rules, self.inspector, self.trust),
+            opener=opener,
             inline_run=self.watchdog.inline,
         )
         pipelines = PipelineEngines(
             lambda: self.registry, count=self._steps.steps_of, trust=self.trust
         )
         engines = [
-            self._processed(onnx, settings, asked_by_config),
+            generative,
+            PlainDecoders(self._processed(onnx, settings, asked_by_config), generative),
             self._processed(pipelines, settings, asked_by_pipeline),
         ]
         return make(engines, observe=self.registry_events, trust=self.trust)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Protocol
 
@@ -54,6 +54,8 @@ class Around(Protocol):
     by_request: True if the result of a row may depend on other rows. Each request is then
         finished alone.
     description: The conversion of each input in sentences, by input name.
+    count_tokens: Counts the ids of a request's inputs, as `TokenCounter` does; None if the
+        only input is not texts [N].
     """
 
     @property
@@ -76,6 +78,9 @@ class Around(Protocol):
 
     @property
     def description(self) -> Mapping[str, str]: ...
+
+    @property
+    def count_tokens(self) -> Callable[[Arrays, Callable[[], None]], int] | None: ...
 
     def is_short(self, inputs: Arrays) -> bool:
         """Return True if `prepare` takes less than 0.1 ms."""

@@ -42,6 +42,8 @@ class ProcessedEngine:
         self.submit = self._queue.submit
         if isinstance(engine, NotedEngine):  # this engine is one only if the other is
             self.submit_with = partial(self._queue.submit_with, engine)
+        if around.count_tokens is not None:  # this engine is a TokenCounter only then
+            self.count_tokens = around.count_tokens
         self._alone = around.prepares or around.by_request
 
     @property

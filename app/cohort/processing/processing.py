@@ -14,7 +14,7 @@ from cohort.processing.around import Watch
 from cohort.processing.columns import ColumnBlock, find_block, with_columns
 from cohort.processing.detections import boxes_spec
 from cohort.processing.outputs import Finish, finish_of, label_spec
-from cohort.processing.steps import ReversibleStep, Step, StepContext
+from cohort.processing.steps import Check, CountingStep, ReversibleStep, Step, StepContext
 from cohort.repository import InputConfig, ProcessingConfig
 from cohort.session import Signature, declared_categories
 from cohort.tensors import BY_NAME, Array, Arrays, TensorSpec
@@ -141,6 +141,16 @@ class Processing:
                 raise InvalidInput(f"input {quoted(step.spec.name)} did not give a row for each")
             prepared.update(made)
         return prepared if self.block is None else self.block.join(prepared)
+
+    @property
+    def count_tokens(self) -> Callable[[Arrays, Check], int] | None:
+        """See `Around`."""
+        if len(self.inputs) != 1 or len(self.steps) != 1 or self.optional:
+            return None
+        (step,) = self.steps
+        if not isinstance(step, CountingStep) or len(step.spec.shape or ()) != 1:  # not for pairs
+            return None
+        return lambda inputs, check: step.count(inputs[step.spec.name], check)
 
     def finishes_at_once(self, outputs: Outputs) -> bool:
         """Return True if `finish` takes less than 0.1 ms."""

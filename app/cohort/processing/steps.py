@@ -63,6 +63,14 @@ class ReversibleStep(Protocol):
         """Return values that `prepare` converts to these inputs; None if they are unknown."""
 
 
+@runtime_checkable
+class CountingStep(Protocol):
+    """A `Step` that makes ids of text."""
+
+    def count(self, values: Array, check: Check) -> int:
+        """Return the number of ids, without padding. Raises InvalidInput."""
+
+
 @dataclass(frozen=True, slots=True)
 class StepContext:
     """The arguments that make a step.

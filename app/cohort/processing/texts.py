@@ -164,6 +164,11 @@ class TextStep:
             made[spec.name] = self._make(role, encoded, used, places).astype(spec.dtype, copy=False)
         return made
 
+    def count(self, values: Array, check: Check) -> int:
+        """See `CountingStep`."""
+        self.prepared_bytes(values, check)  # raises for texts that take too long
+        return sum(len(one.ids) for one in self._tokenizer.encode(self._texts(values), check))
+
     def _make(
         self,
         role: str,

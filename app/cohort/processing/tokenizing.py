@@ -77,6 +77,35 @@ def open_tokenizer(file: Path) -> Tokenizer:
     return tokenizer
 
 
+def measure(tokenizer: Tokenizer, most: int) -> tuple[int, bool]:
+    """Turn padding and truncation off; return the maximum characters of a text.
+
+    most: The maximum for quick tokenizers.
+
+    Also returns True if its regular expressions are known to be quick. Raises LoadFailed if the
+    tokenizer is too slow.
+    """
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    patterns = list(_check_parts(tokenizer))
+    return (
+        _find_most_characters(tokenizer, patterns, most),
+        all(one in HARMLESS for one in patterns),
+    )
+
+
+def encode_text(tokenizer: Tokenizer, text: str, *, special: bool) -> list[int]:
+    """Return the ids of one text, without the GIL.
+
+    special: True to add the tokens that tokenizer.json adds.
+
+    Raises ValueError if the tokenizer rejects the text.
+    """
+    (encoded,) = _guarded(lambda: tokenizer.encode_batch_fast([text], add_special_tokens=special))
+    ids: list[int] = encoded.ids
+    return ids
+
+
 class Ids(NamedTuple):
     """The ids of a text or a pair of texts, and the type of each id."""
 
@@ -119,11 +148,7 @@ class TextTokenizer:
         self.pads_left = padding.get("direction") == "left"
         self.pad_type = int(padding.get("pad_type_id", 0))
         self.pad_id = int(padding.get("pad_id", _pad_id(tokenizer)))
-        tokenizer.no_padding()
-        tokenizer.no_truncation()
-        patterns = list(_check_parts(tokenizer))
-        self.most_characters = _find_most_characters(tokenizer, patterns)
-        known = all(one in HARMLESS for one in patterns)
+        self.most_characters, known = measure(tokenizer, MAX_CHARACTERS)
         self.is_quick = known and self.most_characters == MAX_CHARACTERS
         direction = truncation.get("direction", "right")
         self._pairs = _Pairs(tokenizer, self.max_length, direction) if pairs else None
@@ -291,12 +316,12 @@ def _objects(value: object) -> Iterator[dict[str, Any]]:
         yield from _objects(one)
 
 
-def _find_most_characters(tokenizer: Tokenizer, patterns: Sequence[str]) -> int:
+def _find_most_characters(tokenizer: Tokenizer, patterns: Sequence[str], limit: int) -> int:
     """Return the maximum characters that take less than SLOW_SECONDS, estimated from short texts.
 
     The CPU time of this thread is measured, so other load on the machine has little effect.
     """
-    most = float(MAX_CHARACTERS)
+    most = float(limit)
     for unit in (*_hard_units(tokenizer), *_units_of(patterns)):
         former = (1, 0.0)
         for size in PROBED:

@@ -14,7 +14,13 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from cohort.batching import BatchEvent, BatchPolicy, Outputs, Reply, RunResult, Times
-from cohort.generation import GenerationReply, GenerationRequest, PreparedGeneration, Sampling
+from cohort.generation import (
+    GenerationReply,
+    GenerationRequest,
+    PreparedGeneration,
+    Sampling,
+    ToolReader,
+)
 from cohort.profiling import ProfileResult
 from cohort.registry.source import Source
 from cohort.repository import Published
@@ -110,6 +116,20 @@ class PipelineDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class TextDescription:
+    """A language model.
+
+    context_length: The maximum of tokens of a prompt and its answer.
+    chats: True if it has a chat template.
+    cache_bytes: The maximum bytes of its cache; default 0: not known.
+    """
+
+    context_length: int
+    chats: bool
+    cache_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class EngineDescription:
     """An engine and the way it runs its model, for operators.
 
@@ -123,6 +143,7 @@ class EngineDescription:
     by_request: True if processing around the model may make a row depend on others of its request.
     by_sequence: True if requests must name a sequence.
     pipeline: The models that it consists of; default None: it is a model itself.
+    text: The language model; default None: it is another kind of model.
     memory_bytes: The growth of the process's memory while the version was loaded, together with
         other loads at the same time; default 0: not known.
     made_up: True if its example has synthetic numbers; default False.
@@ -138,6 +159,7 @@ class EngineDescription:
     by_request: bool = False
     by_sequence: bool = False
     pipeline: PipelineDescription | None = None
+    text: TextDescription | None = None
     memory_bytes: int = 0
     made_up: bool = False
 
@@ -299,6 +321,16 @@ class NotedTicket(Cancellable, Protocol):
 
 
 @runtime_checkable
+class TokenTicket(Protocol):
+    """A request of tensors to a language model.
+
+    tokens: The tokens of its prompts and answers, once it has ended.
+    """
+
+    tokens: int
+
+
+@runtime_checkable
 class NotedEngine(Protocol):
     """An engine whose answers may also depend on RequestNotes."""
 
@@ -335,6 +367,9 @@ class TextEngine(Protocol):
     def sampling(self) -> Sampling:
         """The model's defaults, for fields that a request leaves out."""
 
+    def read_tools(self) -> ToolReader | None:
+        """Return a reader of calls of tools for one choice; None if the model makes none."""
+
     def prepare(self, request: GenerationRequest) -> PreparedGeneration:
         """Tokenize the prompt and check the request's limits, on any thread.
 
@@ -357,6 +392,19 @@ class TextEngine(Protocol):
 
         The other arguments are as in `RequestQueue.submit`. Raises Overloaded, NotReady or
         DeadlineExceeded.
+        """
+
+
+@runtime_checkable
+class TokenCounter(Protocol):
+    """An engine whose only input is texts [N] that its tokenizer turns into ids."""
+
+    def count_tokens(self, inputs: Arrays, check: Callable[[], None]) -> int:
+        """Return the number of ids of a request's inputs, on any thread.
+
+        check: Called repeatedly; its exception ends the work.
+
+        Raises InvalidInput.
         """
 
 

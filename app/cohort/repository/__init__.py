@@ -12,6 +12,7 @@ into dataclasses, or raise `ConfigProblems`. `FollowedFiles` reads them again af
 
 from cohort.repository.cache_config import CachePolicy
 from cohort.repository.followed_files import FollowedFiles
+from cohort.repository.generation_config import GenerationPolicy
 from cohort.repository.layouts import (
     REPOSITORY,
     Home,
@@ -126,6 +127,7 @@ __all__ = [
     "FollowedFiles",
     "Found",
     "FoundModel",
+    "GenerationPolicy",
     "GivenExample",
     "Home",
     "ImageInput",

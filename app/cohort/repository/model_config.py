@@ -13,6 +13,7 @@ from pydantic import AfterValidator, ConfigDict, PlainValidator, WithJsonSchema,
 from cohort.batching import BatchPolicy
 from cohort.errors import CohortError
 from cohort.repository.cache_config import CachePolicy
+from cohort.repository.generation_config import GENERATION_RANGES, GenerationPolicy
 from cohort.repository.processing_config import (
     PROCESSING_RANGES,
     InputConfigs,
@@ -227,6 +228,7 @@ class ModelConfig:
         h_out is the next request's input h_in. It needs one worker.
     sequences: Limits of sequences.
     cache: Answers that are kept, for requests with the same inputs; default None: no answers.
+    generation: The running of a language model.
     load_timeout_s: Maximum time to load a version, with its warm-up; default 120.
     playground: Permissions of the page /playground.
     """
@@ -267,6 +269,7 @@ class ModelConfig:
     state: StateConfig = field(default_factory=dict)
     sequences: SequencePolicy = field(default_factory=SequencePolicy)
     cache: CachePolicy | None = None
+    generation: GenerationPolicy = field(default_factory=GenerationPolicy)
     load_timeout_s: float = 120.0
     playground: PagePolicy = PagePolicy()
 
@@ -296,6 +299,7 @@ RANGES: Mapping[str, Range] = {
     **PROCESSING_RANGES,
     **SEQUENCE_RANGES,
     "cache.max_mb": Range(0.001, 2**20),
+    **GENERATION_RANGES,
 }
 
 

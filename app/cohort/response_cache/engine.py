@@ -16,6 +16,7 @@ from cohort.registry import (
     RequestNotes,
     RequestQueue,
     RunNow,
+    TokenCounter,
 )
 from cohort.response_cache.counts import CacheCounts
 from cohort.response_cache.requests import CachedRequest
@@ -53,6 +54,8 @@ class CachedEngine:
         self.optional_inputs: Sequence[TensorSpec] = engine.optional_inputs
         self.outputs: Sequence[TensorSpec] = engine.outputs
         self.labels = engine.labels
+        if isinstance(engine, TokenCounter):  # this engine is one only if the other is
+            self.count_tokens = engine.count_tokens
         self.timeout = engine.timeout
         self.example, self.example_outputs = engine.example, engine.example_outputs
 

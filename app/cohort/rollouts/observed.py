@@ -51,8 +51,8 @@ class ObservedRequest:
     """
 
     __slots__ = (
-        "_arrays", "_caller", "_closed", "_outputs", "_ran", "_replying", "_report", "_specs",
-        "_submitted", "_tight_deadline", "_variant", "_version",
+        "_answering", "_arrays", "_caller", "_closed", "_outputs", "_ran", "_replying", "_report",
+        "_specs", "_submitted", "_tight_deadline", "_variant", "_version",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +63,7 @@ class ObservedRequest:
         self._arrays: Arrays = {}
         self._specs: Sequence[TensorSpec] = ()
         self._outputs: Outputs | None = None
+        self._answering = False
         self._submitted = self._ran = self._replying = self._tight_deadline = False
         self._closed: tuple[BaseException | None, float, float] | None = None
 
@@ -91,8 +92,14 @@ class ObservedRequest:
 
         return replied
 
+    def answering(self) -> None:
+        """Note that the caller has a part of the answer: if it leaves now, that does not count."""
+        self._answering = True
+
     def close(self, error: BaseException | None, *, now: float, seconds: float) -> None:
         """Report the outcome: the `error` that the caller received, or an answer if it is None."""
+        if self._answering and isinstance(error, CALLER_GONE):
+            return
         if not self._ran and not (self._submitted and isinstance(error, CALLER_GONE)):
             return
         if self._replying:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from asyncio import CancelledError, get_running_loop
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import partial
 
-from cohort.codec import is_own_view
 from cohort.codec.codec_thread import codec_thread
-from cohort.errors import DeadlineExceeded, TooLarge
-from cohort.http2.send_queue import Part
-from cohort.open_inference import NO_REGIONS, Inference, Regions
+from cohort.errors import DeadlineExceeded
+from cohort.open_inference import NO_REGIONS, Regions
 from cohort.rpc.calls import RpcCall, request_context
-from cohort.rpc.contents import read_request, write_response
-from cohort.rpc.inference_pb2 import ModelInferRequest, ModelStreamInferResponse
-from cohort.rpc.wire import InferMessage, delimited, read_at_once, read_whole
-from cohort.serving import AwaitedReply, DataPlane, Exchange, Lease, Outputs
-from cohort.tensors import Arrays
-
-_INFER_RESPONSE = ModelStreamInferResponse.INFER_RESPONSE_FIELD_NUMBER
+from cohort.rpc.inference_pb2 import ModelInferRequest
+from cohort.rpc.message_call import Message, MessageCall
+from cohort.rpc.text_streams import SendMessage, StreamExchange
+from cohort.rpc.wire import InferMessage, read_at_once, read_whole
+from cohort.serving import AwaitedReply, DataPlane, Exchange
 
 
 class InferCalls:
@@ -55,20 +51,37 @@ class InferCalls:
         finally:
             self._plane.end_reading()
 
-    async def infer(
-        self, read: InferMessage, call: RpcCall, *, streamed: bool = True
-    ) -> Sequence[Part]:
-        """Serve one request. If the task is cancelled, the request leaves its batch.
+    async def infer(self, read: InferMessage, call: RpcCall) -> Message:
+        """Serve the request of a call. If the task is cancelled, the request leaves its batch.
 
         read: The request.
         call: The request's call; its trace gets the lease.
-        streamed: True to write the response as a message of a stream.
 
         Raises any CohortError.
         """
-        context, reply = call.context, AwaitedReply[Sequence[Part]]()
+        return await self._serve(Exchange[Message], read, call, streamed=False)
+
+    async def infer_streamed(
+        self, read: InferMessage, call: RpcCall, send: SendMessage
+    ) -> Message | None:
+        """Serve one request of a stream, as `infer` does.
+
+        send: Receives the responses of a language model; then None is returned.
+        """
+        exchange = partial(StreamExchange, send)
+        return await self._serve(exchange, read, call, streamed=True)
+
+    async def _serve(
+        self,
+        make_exchange: Callable[..., Exchange[Message]],
+        read: InferMessage,
+        call: RpcCall,
+        *,
+        streamed: bool,
+    ) -> Message:
+        context, reply = call.context, AwaitedReply[Message]()
         plane = self._plane.limited_to(call.models)
-        exchange = Exchange(
+        exchange = make_exchange(
             plane, request_context(context, call.caller, call.trace), reply, call.hold
         )
         make = partial(MessageCall, limit=self._limit, streamed=streamed, regions=self._regions)
@@ -84,60 +97,3 @@ class InferCalls:
             lease = call.trace.lease = exchange.lease
             exchange.leave(DeadlineExceeded(lease.seconds) if late and lease else None)
             reply.forget()
-
-
-class MessageCall:
-    """A request message, as the data plane's `Call`.
-
-    read: The message. Raises InvalidInput.
-    limit: Maximum size of a response, in bytes.
-    streamed: True to write the response as a message of a stream.
-    regions: The callers' shared memory regions; default: shared memory is off.
-    """
-
-    def __init__(
-        self, read: InferMessage, *, limit: int, streamed: bool, regions: Regions = NO_REGIONS
-    ) -> None:
-        request = read_request(read)
-        self.model: str | None = read.message.model_name or None
-        self.version: str | None = read.message.model_version or None
-        self.label: str | None = None
-        self.timeout = request.timeout
-        self.parameters = request.parameters
-        self._inference = Inference(request, regions)
-        self.beside = request.beside
-        self._limit = limit
-        self._streamed = streamed
-        self._typed = request.parameters.get("binary_data_output") is False
-
-    def decode_work(self, lease: Lease) -> int:
-        """Return the cost of `decode`, as a size of JSON that takes the same time."""
-        return self._inference.decode_work(lease)
-
-    def decode(self, lease: Lease) -> Arrays:
-        """Make arrays of the message's tensors. Raises InvalidInput."""
-        return self._inference.decode(lease)
-
-    def is_large(self, outputs: Outputs) -> bool:
-        """Return True if `encode` takes long; tensors that are sent without a copy do not."""
-        typed = self._typed
-        return self._inference.is_large(outputs, lambda one: typed or not is_own_view(one))
-
-    def encode(self, lease: Lease, outputs: Outputs) -> Sequence[Part]:
-        """Write the response, in parts. Raises TooLarge."""
-        response = self._inference.respond(lease, outputs)
-        message, tail = write_response(
-            response, typed=self._typed, check=partial(lease.check_time, self.timeout)
-        )
-        if self._streamed:  # Triton's mark of a request's last response; here each has one.
-            message.parameters["triton_final_response"].bool_param = True
-        head = message.SerializeToString()
-        size = len(head) + sum(map(len, tail))
-        if size > self._limit:
-            raise TooLarge(
-                f"the response has {size} bytes, but this server sends at most {self._limit}: "
-                "request fewer rows or outputs"
-            )
-        if self._streamed:
-            return delimited(_INFER_RESPONSE, head, *tail)
-        return [head, *tail]

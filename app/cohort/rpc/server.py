@@ -128,7 +128,7 @@ class RpcServer:
         self._small = SmallMessages(data, self._gate, self._transfers)
         self._streams = StreamService(
             self._infer_calls.read,
-            self._infer_calls.infer,
+            self._infer_calls.infer_streamed,
             self._gate,
             self._transfers,
             self._small,
@@ -333,7 +333,7 @@ class RpcServer:
 
     async def _infer(self, data: bytes | bytearray, call: RpcCall) -> Sequence[Part]:
         read = await self._infer_calls.read(data, call.context.parsed)
-        return await self._infer_calls.infer(read, call, streamed=False)
+        return await self._infer_calls.infer(read, call)
 
     def _calls(self, metadata: MetadataCalls, admin: AdminCalls) -> dict[str, Handler]:
         known = partial(unary, transfers=self._transfers, gate=self._gate)

@@ -1,4 +1,8 @@
-"""ModelStreamInfer: many requests on one call, with their responses in the same order."""
+"""ModelStreamInfer: many requests on one call, with their responses in the same order.
+
+A request to a language model has many responses. They are sent at once if the request has an
+id. Otherwise they wait for the responses of the requests before it.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +17,15 @@ from cohort.codec import MAX_ROWS_BODY_BYTES
 from cohort.connections.memory import SMALL_BYTES, MemoryHold
 from cohort.errors import CohortError, DeadlineExceeded, InvalidInput, NotReady
 from cohort.http2 import SHUTTING_DOWN, SentMessage, Stream
-from cohort.http2.send_queue import Part
 from cohort.observability.refusals import known_error
 from cohort.rpc.calls import CallerGate, RpcCall, begin_call, forget_locals, left, parse_message
 from cohort.rpc.context import Arrival, StreamContext
 from cohort.rpc.errors import details_of, grpc_status, metadata_of
 from cohort.rpc.inference_pb2 import ModelInferRequest, ModelStreamInferResponse
+from cohort.rpc.message_call import Message
 from cohort.rpc.small_messages import SmallMessage, SmallMessages
 from cohort.rpc.status import StatusCode
+from cohort.rpc.text_streams import SendMessage
 from cohort.rpc.tracing import Trace
 from cohort.rpc.transfers import Transfers, message_too_large
 from cohort.rpc.wire import InferMessage
@@ -32,7 +37,7 @@ IN_FLIGHT = 64
 _METHOD = "ModelStreamInfer"
 
 ReadMessage = Callable[[bytes | bytearray, object], Awaitable[InferMessage]]
-Infer = Callable[[InferMessage, RpcCall], Awaitable[Sequence[Part]]]
+Infer = Callable[[InferMessage, RpcCall, SendMessage], Awaitable[Message | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,7 @@ class StreamService:
     """The collaborators of streams.
 
     read: Reads a request.
-    infer: Returns the bytes of a request's ModelStreamInferResponse.
+    infer: Returns a request's ModelStreamInferResponse; None if it has sent several of them.
     gate: Checks the callers of requests.
     transfers: Limits the memory of requests.
     small: Passes small requests to the coalescer.
@@ -64,6 +69,8 @@ class InferStream(StreamContext):
         super().__init__(stream, service.transfers.most(anyone=False))
         self.service = service
         self._pending: deque[StreamRequest] = deque()
+        self._texts: list[StreamRequest] = []  # with many responses, in `_pending` or not
+        self._room = IN_FLIGHT
         self._arrival: Arrival | None = None
         self._closed = ""  # why it reads no more
         self._flush_soon = False
@@ -91,12 +98,12 @@ class InferStream(StreamContext):
     @property
     def waits_for_caller(self) -> bool:
         """Return True if no request is in flight and no response waits to be sent."""
-        return not (self._pending or self.stream.waits)
+        return not (self._pending or self._texts or self.stream.waits)
 
     def arrived(self) -> None:
         """Read complete messages, or the end of the caller's stream."""
         stream = self.stream
-        while len(self._pending) < IN_FLIGHT and not (stream.waits or self._closed):
+        while len(self._pending) < self._room and not (stream.waits or self._closed):
             message = stream.take()
             if message is None:
                 break
@@ -131,7 +138,7 @@ class InferStream(StreamContext):
 
     def tick(self, now: float) -> None:
         """Refuse the call if a partly received message is late."""
-        if len(self._pending) >= IN_FLIGHT or not self.stream.partial:
+        if len(self._pending) >= self._room or not self.stream.partial:
             self._arrival = None
             return
         if self._arrival is None:
@@ -161,11 +168,39 @@ class InferStream(StreamContext):
         while pending and (answer := pending[0].answer) is not None and not stream.closed:
             stream.send(answer)
             pending.popleft().release()
+        if self._texts:
+            self._send_texts()
         if not stream.closed:
             self.arrived()
 
+    def begin_text(self, request: StreamRequest, *, named: bool) -> None:
+        """Begin the many responses of a request; `named` is True if it has an id."""
+        self._texts.append(request)
+        if named:
+            self._pending.remove(request)
+            self._room -= 1
+
+    def _send_texts(self) -> None:
+        """Send responses of language models, unless earlier messages still wait to be sent."""
+        stream = self.stream
+        for request in list(self._texts):
+            listed = request in self._pending
+            if stream.closed or stream.waits or (listed and request is not self._pending[0]):
+                continue
+            for message in request.take_messages():
+                stream.send(message)
+            if not request.ended:
+                continue
+            self._texts.remove(request)
+            request.release()
+            if listed:
+                self._pending.popleft()
+                self.flush_soon()
+            else:
+                self._room += 1
+
     def _end_if_over(self) -> None:
-        if self._pending or self.stream.closed:
+        if self._pending or self._texts or self.stream.closed:
             return
         if self._closed:
             self.refuse(NotReady(self._closed))
@@ -183,7 +218,8 @@ class InferStream(StreamContext):
         if self._timer is not None:
             self._timer.cancel()
         pending, self._pending = self._pending, deque()
-        for request in pending:
+        texts, self._texts = self._texts, []
+        for request in dict.fromkeys((*pending, *texts)):
             request.leave_unanswered()
         self.trace.end_span(StatusCode.CANCELLED)  # no effect if it has ended
 
@@ -191,12 +227,17 @@ class InferStream(StreamContext):
 class StreamRequest(SmallMessage):
     """One request of a stream.
 
-    answer: The response, in parts; None until it is ready.
+    answer: The response; None until it is ready, and for a language model.
+    ended: True if the last of many responses is ready.
     """
+
+    ended = False
+    _messages: list[Message] | None = None  # the responses of a language model
+    _waiting = 0  # their bytes
 
     def __init__(self, call: InferStream) -> None:
         self._stream = call
-        self.answer: Sequence[Part] | None = None
+        self.answer: Message | None = None
         self._data = b""
         self._hold: MemoryHold | None = None
         self._task: asyncio.Task[None] | None = None
@@ -217,6 +258,13 @@ class StreamRequest(SmallMessage):
         else:
             self._data = bytes(data)
             self.call.service.small.add(self, self._data, streamed=True)
+
+    def take_messages(self) -> Sequence[Message]:
+        """Return the responses of a language model that were not taken yet."""
+        messages, self._messages, self._waiting = self._messages or (), [], 0
+        if self._hold is not None:
+            self._hold.set(0)
+        return messages
 
     def release(self) -> None:
         """Release its memory: the response was sent."""
@@ -252,8 +300,8 @@ class StreamRequest(SmallMessage):
         trace = self.trace or self.call.trace.of_message()
         self._answer((_failure(error, trace, parse_message(ModelInferRequest, self._data).id),))
 
-    def _answer(self, parts: Sequence[Part]) -> None:
-        self.answer = parts
+    def _answer(self, message: Message) -> None:
+        self.answer = message
         self.call.flush_soon()
 
     # -- without the coalescer
@@ -274,13 +322,21 @@ class StreamRequest(SmallMessage):
         self, message: SentMessage, parsed: object, trace: Trace, hold: MemoryHold
     ) -> None:
         call, service, id_ = self.call, self.call.service, ""
+        sent = 0
+
+        def send(message: Message) -> None:
+            nonlocal sent
+            size = sum(map(len, message))
+            sent += size
+            self._add(message, size, named=bool(id_))
+
         try:
             data = await service.transfers.unpack(call, message, hold)
             request = await service.read(data, parsed)
             id_ = request.message.id
             with service.gate.enter(call, trace, hold, self.caller) as entered:
-                answer = await service.infer(request, entered)
-            trace.end(StatusCode.OK, sum(map(len, answer)))
+                answer = await service.infer(request, entered, send)
+            trace.end(StatusCode.OK, sent if answer is None else sum(map(len, answer)))
         except CancelledError:
             trace.end(left(call))
             raise
@@ -289,9 +345,29 @@ class StreamRequest(SmallMessage):
             forget_locals(error)
         if call.stream.closed:
             return
-        size = sum(map(len, answer))
-        hold.set(size if size > SMALL_BYTES else 0)
-        self._answer(answer)
+        if self._messages is not None:
+            self._messages += [] if answer is None else [answer]
+            self.ended = True
+            call.flush_soon()
+        elif answer is not None:
+            size = sum(map(len, answer))
+            hold.set(size if size > SMALL_BYTES else 0)
+            self._answer(answer)
+
+    def _add(self, message: Message, size: int, *, named: bool) -> None:
+        """Queue one of many responses. Raises Overloaded if too many bytes wait."""
+        hold, call = self._hold, self.call
+        if call.stream.closed or hold is None:
+            return
+        if self._messages is None:
+            self._messages = []
+            hold.set(0)
+            call.begin_text(self, named=named)
+        self._waiting += size
+        if self._waiting > SMALL_BYTES:
+            hold.add_up_to(self._waiting)
+        self._messages.append(message)
+        call.flush_soon()
 
 
 def _failure(error: Exception, trace: Trace, id_: str) -> bytes:

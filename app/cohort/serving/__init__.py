@@ -13,6 +13,7 @@ from cohort.serving.groups import Group, Intake, QueuedRun
 from cohort.serving.lease import Lease
 from cohort.serving.limit import ConcurrencyLimit
 from cohort.serving.plane import DataPlane
+from cohort.serving.prompts import prompts_of
 from cohort.serving.request import AwaitedReply, Call, Exchange
 from cohort.serving.request_context import Headers, RequestContext
 from cohort.serving.served import ServedVersion
@@ -37,4 +38,5 @@ __all__ = [
     "Sticky",
     "TextCall",
     "WorkElsewhere",
+    "prompts_of",
 ]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Protocol, cast
 
 from cohort.codec.codec_thread import decoding
 from cohort.errors import CohortError
 from cohort.generation import GenerationRequest, Piece, PreparedGeneration, Usage
+from cohort.serving.answer_times import AnswerTimes
 from cohort.serving.lease import Lease
+from cohort.serving.prompts import PreparedPrompts
 from cohort.serving.request import A, A_co, B, Call, Exchange
+from cohort.serving.token_charge import TokenCharge
 
 
 class TextCall(Protocol[A_co]):
@@ -48,6 +52,30 @@ class Generation(Exchange[A]):
     All methods are called on the event loop.
     """
 
+    _times: AnswerTimes
+    _prepared: PreparedGeneration | None = None  # None before it is queued
+    _charge: TokenCharge | None = None
+
+    def leave(self, error: CohortError | None = None) -> None:
+        """See `Exchange`."""
+        self._stop_counting()
+        super().leave(error)
+
+    def fail(self, error: Exception) -> None:
+        """See `Exchange`."""
+        self._stop_counting()
+        super().fail(error)
+
+    def _stop_counting(self) -> None:
+        """Settle the charge, and describe the answer so far in the span."""
+        if self.left:
+            return
+        if self._charge is not None:
+            self._charge.settle()
+        span, lease, prepared = self.context.span, self.lease, self._prepared
+        if span is not None and lease is not None and prepared is not None:
+            span.set(self._times.attributes(lease.model, prepared))
+
     def read_text(
         self,
         read: Callable[[B], TextCall[A]],
@@ -73,10 +101,22 @@ class Generation(Exchange[A]):
         self._run_in(stage, self._prepare, lease, then=partial(self._generate, lease))
 
     def _prepare(self, lease: Lease) -> PreparedGeneration:
-        return lease.text.prepare(self._text_call.request(lease))
+        request, prepare = self._text_call.request(lease), lease.text.prepare
+        if not request.other_prompts:
+            return prepare(request)
+        each = []
+        for prompt in (request.prompt, *request.other_prompts):
+            lease.check_time(self._time_left())
+            each.append(prepare(replace(request, prompt=prompt, other_prompts=())))
+        return PreparedPrompts(request, each)
 
     def _generate(self, lease: Lease, prepared: PreparedGeneration) -> None:
         self.plane.observer.queued(self.context, lease.served)
+        self._times = AnswerTimes(lease.served.counts.tokens_of(lease.variant))
+        caller = self.context.caller
+        if caller is not None and caller.tokens_per_minute is not None:
+            self._charge = TokenCharge(caller, prepared)
+        self._prepared = prepared
         lease.generate(prepared, self, timeout=self._time_left())
         self._send(self._text_call.begin(lease, prepared))
 
@@ -84,6 +124,9 @@ class Generation(Exchange[A]):
         """See `GenerationReply`."""
         if self.left or self.lease is None:
             return
+        self._times.pieces(pieces, self.lease.seconds)
+        if self._charge is not None:
+            self._charge.pieces(pieces)
         try:
             self._send(self._text_call.encode_pieces(self.lease, pieces))
         except Exception as failure:  # noqa: BLE001 - whatever it is, the caller gets a response
@@ -97,14 +140,15 @@ class Generation(Exchange[A]):
         if error is not None:
             self.fail(error)
             return
+        self._times.completed()
+        self._stop_counting()
         self.plane.observer.ran(self.context, self.lease)
         try:
-            part = self._text_call.encode_end(self.lease, usage)
+            self._send(self._text_call.encode_end(self.lease, usage))
         except Exception as failure:  # noqa: BLE001 - whatever it is, the caller gets a response
             self.fail(failure)
             return
         self.lease.close()
-        self._send(part)
         self.reply.end(None)
         self.left = True
 

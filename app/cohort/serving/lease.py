@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from time import monotonic
 from types import TracebackType
 from typing import Self
@@ -25,8 +26,10 @@ from cohort.rollouts import ObservedRequest
 from cohort.serving.limit import ConcurrencyLimit
 from cohort.serving.observed_answer import ObservedAnswer
 from cohort.serving.observing import Observer
+from cohort.serving.prompts import PreparedPrompts, PromptsTicket
 from cohort.serving.request_context import NOBODY, RequestContext
 from cohort.serving.served import ServedVersion
+from cohort.serving.token_charge import charged_reply
 from cohort.tensors import Array, Arrays, TensorSpec, check_inputs, sent_specs
 
 NOTHING_NOTED = RequestNotes()
@@ -138,9 +141,13 @@ class Lease:
                 arrays, reply, deadline=deadline, timeout=limit, priority=priority
             )
         else:
+            tickets: list[Cancellable] = []
+            if self.served.text is not None and (caller := self.context.caller) is not None:
+                reply = charged_reply(caller, reply, tickets)
             self._ticket = self._noted = noted.submit_with(
                 self.notes, arrays, reply, deadline=deadline, timeout=limit, priority=priority
             )
+            tickets.append(self._ticket)
 
     @property
     def text(self) -> TextEngine:
@@ -173,16 +180,25 @@ class Lease:
             raise NotReady("this lease is closed")
         limit = _smaller(timeout, engine.timeout)
         if self._observed is not None:
-            reply = ObservedAnswer(prepared, reply, self._observed, self.served)
+            reply = ObservedAnswer(
+                prepared,
+                reply,
+                self._observed,
+                self.served,
+                tight_deadline=limit < engine.timeout,
+            )
         caller = self.context.caller
-        self._ticket = self.text.generate(
-            prepared,
-            reply,
+        submit = partial(
+            self.text.generate,
             deadline=self._started + limit,
             timeout=limit,
             priority=self.context.priority,
             caller="" if caller is None else caller.name,
         )
+        if isinstance(prepared, PreparedPrompts):
+            self._ticket = PromptsTicket(prepared, reply, submit)
+        else:
+            self._ticket = submit(prepared, reply)
 
     def check_time(self, timeout: float | None = None) -> None:
         """Raise DeadlineExceeded if the time limit that `submit` would apply has passed.

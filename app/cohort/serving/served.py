@@ -9,7 +9,7 @@ from cohort.codec import Selection, is_coalescible
 from cohort.codec.detections import detectors_of
 from cohort.codec.labels import labellers_of
 from cohort.metrics import VersionMetrics
-from cohort.registry import BatchEngine, NotedEngine, TextEngine
+from cohort.registry import BatchEngine, NotedEngine, TextEngine, TokenCounter
 from cohort.tensors import TensorSpec
 
 MAX_SELECTIONS = 64
@@ -38,7 +38,7 @@ class ServedVersion:
     __slots__ = (
         "_named", "_selections", "coalescible", "counts", "detectors", "engine", "inputs",
         "labellers", "model", "noted", "optional_inputs", "outputs", "parts", "row_bytes", "sent",
-        "target", "text", "version", "width",
+        "target", "text", "tokens", "version", "width",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +49,7 @@ class ServedVersion:
         self.engine = engine
         self.noted = engine if isinstance(engine, NotedEngine) else None
         self.text = engine if isinstance(engine, TextEngine) else None
+        self.tokens = engine if isinstance(engine, TokenCounter) else None
         self.counts = counts
         self.inputs: Sequence[TensorSpec] = engine.inputs
         self.optional_inputs: Sequence[TensorSpec] = engine.optional_inputs

@@ -11,7 +11,12 @@ from cohort.session.chains import DefaultChain, default_chain
 from cohort.session.declared_classes import metadata_labels
 from cohort.session.declared_inputs import declared_categories
 from cohort.session.digests import Digests
-from cohort.session.failures import lacks_resources, ran_out_of_memory, sentence
+from cohort.session.failures import (
+    lacks_resources,
+    ran_out_of_memory,
+    run_failure,
+    sentence,
+)
 from cohort.session.file_decoders import FILE_DECODERS
 from cohort.session.file_kinds import why_pointer
 from cohort.session.identity import machine, runtime_build
@@ -99,6 +104,7 @@ __all__ = [
     "parse_provider",
     "ran_out_of_memory",
     "read_signature",
+    "run_failure",
     "runtime_build",
     "sentence",
     "share_machine",

@@ -194,6 +194,11 @@ class Session:
         return Signature(self.inputs, self.outputs, self.optional_inputs, self.tables)
 
     @property
+    def raw(self) -> Any:
+        """The InferenceSession of ONNX Runtime, for runs on bound memory; None if it is closed."""
+        return self._raw
+
+    @property
     def unpredictable(self) -> str:
         """The reason why the cost of a run depends on the inputs' values; "" if it does not."""
         return self.rows.dependence

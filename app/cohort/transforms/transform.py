@@ -51,6 +51,10 @@ class Transform:
         return {}
 
     @property
+    def count_tokens(self) -> None:
+        """None: a transform's inputs are not text of a tokenizer."""
+
+    @property
     def by_request(self) -> bool:
         """Return True, because a transform may mix rows."""
         return True

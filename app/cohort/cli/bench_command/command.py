@@ -11,7 +11,7 @@ import rich_click as click
 from cohort.cli.options import PROBLEMS, fail
 
 if TYPE_CHECKING:
-    from cohort.cli.bench_command.loops import LoadOutcome
+    from cohort.cli.bench_command.loops import LoadOutcome, Send
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as in shells."""
@@ -40,6 +40,13 @@ INTERRUPTED = 130
 @click.option(
     "--binary", is_flag=True, help="Send binary tensors instead of JSON (always on for gRPC)."
 )
+@click.option("--chat", is_flag=True, help="Stream chats with a language model (OpenAI's API).")
+@click.option(
+    "--prompt", default="Hello, how are you?", show_default=True, help="Message of a chat."
+)
+@click.option("--max-tokens", default=64, show_default=True, type=click.IntRange(1, 1_000_000),
+    help="Tokens of a chat's answer.")  # fmt: skip
+@click.option("--temperature", default=0.0, show_default=True, type=click.FloatRange(0, 100))
 @click.option("--key", envvar="COHORT_API_KEY", help="API key; default: COHORT_API_KEY.")
 @click.option("--seed", default=0, show_default=True, help="Random seed for values and times.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -50,6 +57,7 @@ def bench(url: str, shapes: tuple[str, ...], *, as_json: bool, **asked: Any) -> 
         cohort bench --model iris                       8 callers, one request at a time each
         cohort bench --model iris --rate 500            500 requests/s at random (Poisson) times
       cohort bench 127.0.0.1:8001 --grpc --model iris
+      cohort bench --chat --model smalltalk           tokens per second, and times of tokens
 
     Ctrl-C stops early and reports the results so far.
     """
@@ -58,13 +66,15 @@ def bench(url: str, shapes: tuple[str, ...], *, as_json: bool, **asked: Any) -> 
     from cohort.cli.bench_command.report import describe_outcome, draw_outcome
     from cohort.cli.bench_command.targets import TargetUnusable
 
+    if asked["chat"] and (asked["grpc"] or asked["version"] or shapes):
+        raise click.UsageError("--chat cannot be used with --grpc, --version or --shape")
     if not asked["grpc"] and not url.startswith(("http://", "https://")):
         url = f"http://{url}"
     console = Console(stderr=True)
     try:
         warm_up, seconds = asked["warm_up"], asked["seconds"]
         with console.status(f"Warming up for {warm_up:g} s, then measuring for {seconds:g} s"):
-            outcome, rows = asyncio.run(_run(url, _shapes(shapes), asked))
+            outcome, rows, tokens = asyncio.run(_run(url, _shapes(shapes), asked))
     except TargetUnusable as error:
         fail(str(error))
     except KeyboardInterrupt:
@@ -74,15 +84,13 @@ def bench(url: str, shapes: tuple[str, ...], *, as_json: bool, **asked: Any) -> 
         **{name: asked[name] for name in ("model", "version", "seconds")},
         "rows": rows,
         "connections": asked["callers"],
-        "protocol": "gRPC"
-        if asked["grpc"]
-        else "HTTP, binary"
-        if asked["binary"]
-        else "HTTP, JSON",
+        "protocol": _protocol(asked),
         "loop": "open" if asked["rate"] else "closed",
         "rate": asked["rate"],
     }
     found = describe_outcome(about, outcome)
+    if tokens is not None:
+        found["tokens"] = tokens
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:
@@ -95,10 +103,21 @@ def bench(url: str, shapes: tuple[str, ...], *, as_json: bool, **asked: Any) -> 
 
 async def _run(
     url: str, shapes: dict[str, list[int]], asked: dict[str, Any]
-) -> tuple[LoadOutcome, int]:
-    from cohort.cli.bench_command.loops import closed_loop, open_loop
+) -> tuple[LoadOutcome, int, dict[str, Any] | None]:
+    from time import perf_counter
+
+    from cohort.cli.bench_command.chat_target import ChatOptions, chat_target
     from cohort.cli.bench_command.targets import grpc_target, http_target
 
+    if asked["chat"]:
+        options = ChatOptions(asked["prompt"], asked["max_tokens"], asked["temperature"])
+        chats = chat_target(
+            url, asked["model"], options, callers=asked["callers"], key=asked["key"]
+        )
+        async with chats as (send, streams):
+            begins = perf_counter() + asked["warm_up"]
+            outcome = await _load(send, asked)
+            return outcome, 1, streams.describe(begins, outcome.seconds)
     common = {name: asked[name] for name in ("callers", "rows", "key", "seed")}
     where = url, asked["model"], asked["version"]
     target = (
@@ -106,11 +125,25 @@ async def _run(
         if asked["grpc"]
         else http_target(*where, shapes=shapes, binary=asked["binary"], **common)
     )
-    times = {name: asked[name] for name in ("callers", "seconds", "warm_up")}
     async with target as (send, rows):
-        if asked["rate"]:
-            return await open_loop(send, rate=asked["rate"], seed=asked["seed"], **times), rows
-        return await closed_loop(send, **times), rows
+        return await _load(send, asked), rows, None
+
+
+async def _load(send: Send, asked: dict[str, Any]) -> LoadOutcome:
+    from cohort.cli.bench_command.loops import closed_loop, open_loop
+
+    times = {name: asked[name] for name in ("callers", "seconds", "warm_up")}
+    if asked["rate"]:
+        return await open_loop(send, rate=asked["rate"], seed=asked["seed"], **times)
+    return await closed_loop(send, **times)
+
+
+def _protocol(asked: dict[str, Any]) -> str:
+    if asked["chat"]:
+        return "HTTP, streams of chats"
+    if asked["grpc"]:
+        return "gRPC"
+    return "HTTP, binary" if asked["binary"] else "HTTP, JSON"
 
 
 def _shapes(texts: tuple[str, ...]) -> dict[str, list[int]]:

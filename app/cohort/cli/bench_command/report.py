@@ -35,19 +35,20 @@ def describe_outcome(asked: dict[str, Any], outcome: LoadOutcome) -> dict[str, A
         "not_sent": outcome.not_sent,
         "answers_per_second": round(outcome.answered / max(outcome.seconds, 1e-9), 1),
         "latency_ms": {
-            **{name: _milliseconds(at(share, latencies)) for name, share in PERCENTILES.items()},
-            "mean": _milliseconds(sum(latencies) / len(latencies) if latencies else None),
-            "max": _milliseconds(latencies[-1] if latencies else None),
+            **{name: milliseconds(at(share, latencies)) for name, share in PERCENTILES.items()},
+            "mean": milliseconds(sum(latencies) / len(latencies) if latencies else None),
+            "max": milliseconds(latencies[-1] if latencies else None),
         },
         "histogram_ms": [[round(1000 * end, 6), count] for end, count in histogram(latencies)],
         "client_cores": round(outcome.busy, 2),
-        "client_late_ms": _milliseconds(late),
+        "client_late_ms": milliseconds(late),
         "drained_seconds": round(outcome.drained, 2),
         "warnings": _warnings(asked, outcome, failed, late, at(0.5, latencies)),
     }
 
 
-def _milliseconds(seconds: float | None) -> float | None:
+def milliseconds(seconds: float | None) -> float | None:
+    """Return milliseconds for JSON; None stays None."""
     return None if seconds is None else round(1000 * seconds, 4)
 
 
@@ -135,6 +136,23 @@ def draw_outcome(found: dict[str, Any]) -> RenderableType:
         Text(f"{found['answers_per_second']:,} answers/s", style="bold"),
         times,
         bars,
+        *_draw_tokens(found.get("tokens")),
         *failures,
         *[Text(f"Note: {one}", style="yellow") for one in found["warnings"]],
     )
+
+
+def _draw_tokens(tokens: dict[str, Any] | None) -> list[RenderableType]:
+    if tokens is None:
+        return []
+    table = Table(box=None, pad_edge=False)
+    for name in ("", *PERCENTILES):
+        table.add_column(name, justify="right")
+    for title, key in (("first token", "first_token_ms"), ("between tokens", "between_tokens_ms")):
+        shown = tokens[key].values()
+        table.add_row(title, *["-" if value is None else f"{value:,.3g} ms" for value in shown])
+    rates = (
+        f"{tokens['tokens_per_second']:,} tokens/s, "
+        f"{tokens['prompt_tokens_per_second']:,} tokens of prompts/s"
+    )
+    return [Text(rates, style="bold"), table]

@@ -10,8 +10,8 @@ from cohort.connections.memory import SMALL_BYTES, MemoryHold
 from cohort.errors import CohortError, Overloaded
 from cohort.http.calls import JOINED_AT_ONCE, Encoded, FixedHeaders, join_parts, start
 from cohort.http.compression import COMPRESS_AT_ONCE, MIN_COMPRESSED, pack_body, packed_headers
-from cohort.http.errors import encoded_error, http_status, log_http_refusal
-from cohort.http.fast_path.heads import Head, RawHeaders
+from cohort.http.errors import encoded_error, encoded_refusal, http_status, log_http_refusal
+from cohort.http.fast_path.heads import NOWHERE, Head, RawHeaders
 from cohort.http.fast_path.shared import Hot
 from cohort.http.guards.limits import too_large
 from cohort.observability.refusals import known_error
@@ -284,7 +284,10 @@ class HotCycle(WorkElsewhere):
         self.request_id = self.request_id or new_request_id()
         trace_id = self.protocol.trace_id_of(self)
         log_http_refusal(known, self.head.url, self.request_id.decode(), trace_id)
-        self.respond(http_status(known), encoded_error(known))
+        encoded = encoded_error(known)
+        if self.head.route is NOWHERE:
+            encoded = encoded_refusal(known, self.protocol.hot.path_of(self.head.url))
+        self.respond(http_status(known), encoded)
 
     def respond(self, status: int, encoded: Encoded) -> None:
         """Answer now, or after all earlier requests."""

@@ -202,10 +202,13 @@ class Hot:
         """Return the route of a URL that the fast path answers, or None."""
         return self._routes.get(url) or self._find(url)
 
+    def path_of(self, url: bytes) -> str:
+        """Return the path of a URL, without the query and the prefix."""
+        path = url.decode("latin-1").partition("?")[0]
+        return within_root(path, self.root) if self.root else path
+
     def _find(self, url: bytes) -> Route | None:
-        path, _, text = url.decode("latin-1").partition("?")
-        if self.root:
-            path = within_root(path, self.root)
+        path, text = self.path_of(url), url.decode("latin-1").partition("?")[2]
         if text and len(url) > MAX_ROUTE_BYTES:
             return None
         text = text.partition("#")[0]

@@ -95,4 +95,4 @@ class CallersOnly:
         length = int(announced) if announced.isdigit() else SMALL_BODY_BYTES + 1
         closing = ends_connection(length, scope["headers"])
         headers = {"connection": "close"} if closing else {}
-        await response_to(error, headers)(scope, no_more_input, send)
+        await response_to(error, scope, headers)(scope, no_more_input, send)

@@ -55,7 +55,7 @@ class OtherOrigins(CORSMiddleware):
             return response
         origin = quoted(request_headers["origin"])
         refusal = Forbidden(f"pages of {origin} may not send this request to this server")
-        return response_to(refusal, {"vary": response.headers["vary"]})
+        return response_to(refusal, {"path": ""}, {"vary": response.headers["vary"]})
 
 
 def _without_network(headers: Headers) -> Headers:

@@ -204,6 +204,6 @@ class CheckedHeads:
         except CohortError as error:
             # The end of the body is uncertain. Only closing the connection is safe.
             log_scope_refusal(error, scope)
-            await response_to(error, {"connection": "close"})(scope, no_more_input, send)
+            await response_to(error, scope, {"connection": "close"})(scope, no_more_input, send)
             return
         await self.app(scope, receive, send)

@@ -76,7 +76,7 @@ class BodyLimit:
     async def _refuse(self, error: CohortError, scope: Scope, send: Send) -> None:
         # The client is still sending the body. Closing the connection is the only way to stop it.
         log_scope_refusal(error, scope)
-        await response_to(error, {"connection": "close"})(scope, no_more_input, send)
+        await response_to(error, scope, {"connection": "close"})(scope, no_more_input, send)
 
 
 async def no_more_input() -> Message:

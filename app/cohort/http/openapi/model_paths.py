@@ -163,17 +163,20 @@ def _post(
     }
 
 
-def error_responses(statuses: Sequence[int]) -> dict[str, Schema]:
-    """Return references to `error_components` for errors with these statuses."""
-    return {str(status): {"$ref": f"#/components/responses/{status}"} for status in statuses}
+def error_responses(statuses: Sequence[int], form: str = "") -> dict[str, Schema]:
+    """Return references to `error_components` for errors with these statuses, in a form."""
+    return {str(status): {"$ref": f"#/components/responses/{form}{status}"} for status in statuses}
 
 
-def error_components(statuses: Collection[int]) -> dict[str, Schema]:
-    """Return the responses of errors with these statuses, by status."""
-    return {str(status): _error_response(status) for status in sorted(statuses)}
+def error_components(statuses: Collection[int], form: str = "") -> dict[str, Schema]:
+    """Return the responses of errors with these statuses, by status.
+
+    form: The API whose own form they have, before `Error` in the schema's name; default: none.
+    """
+    return {f"{form}{status}": _error_response(status, form) for status in sorted(statuses)}
 
 
-def _error_response(status: int) -> Schema:
+def _error_response(status: int, form: str) -> Schema:
     names = [
         kind.__name__
         for kind, one in HTTP_STATUS.items()
@@ -181,7 +184,7 @@ def _error_response(status: int) -> Schema:
     ]
     response: Schema = {
         "description": " or ".join(names) or HTTPStatus(status).phrase,
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+        "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{form}Error"}}},
     }
     if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
         seconds = {"description": "seconds", "schema": {"type": "integer", "minimum": 1}}

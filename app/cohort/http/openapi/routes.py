@@ -14,6 +14,7 @@ from fastapi.routing import iter_route_contexts
 
 from cohort.http.errors import HTTP_STATUS
 from cohort.http.guards.callers import OPEN_PATHS
+from cohort.http.openai.error_body import PATHS as OPENAI_PATHS
 from cohort.http.openapi.examples import are_shortened, predict_examples, v1_examples, v2_examples
 from cohort.http.openapi.model_paths import (
     INFERENCE_ERRORS,
@@ -33,6 +34,27 @@ ERROR: Schema = {
         "code": {"type": "string", "description": "the error's name, as in the metrics"},
     },
     "required": ["error", "code"],
+}
+
+OPENAI = "OpenAI"
+
+OPENAI_ERROR: Schema = {
+    "title": "OpenAIError",
+    "description": "The body of every error on OpenAI's routes.",
+    "type": "object",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "param": {"type": ["string", "null"]},
+                "code": {"type": ["string", "null"]},
+            },
+            "required": ["message", "type", "param", "code"],
+        }
+    },
+    "required": ["error"],
 }
 
 COMMON: Schema = {
@@ -91,7 +113,7 @@ def describe_routes(
     schemas = whole["components"]["schemas"]
     for unused in ("HTTPValidationError", "ValidationError", "ErrorBody"):  # 422 is 400 here
         schemas.pop(unused, None)
-    schemas |= {"Error": ERROR, **COMMON}
+    schemas |= {"Error": ERROR, f"{OPENAI}Error": OPENAI_ERROR, **COMMON}
     whole["components"]["securitySchemes"] = {
         "admin": {"type": "http", "scheme": "bearer", "description": "COHORT_ADMIN_TOKEN"}
     }
@@ -104,17 +126,21 @@ def describe_routes(
         (one for one in served if one.default and not are_shortened(one) and predict_examples(one)),
         None,
     )
-    statuses = set(INFERENCE_ERRORS)
+    statuses, openai = set(INFERENCE_ERRORS), set[int]()
     for path, operations in whole["paths"].items():
         operations.pop("head", None)  # every GET has HEAD
         for method, operation in operations.items():
             _name_parameters(path, operation, example)
             _show_example(path, operation, example)
-            statuses |= _tell_errors(path, operation, needs_key=needs_key)
+            told = _tell_errors(path, operation, needs_key=needs_key)
+            (openai if path in OPENAI_PATHS else statuses).update(told)
             # FastAPI's ids repeat if one function serves several paths or methods.
             operation["operationId"] = "_".join(re.findall(r"\w+", f"{method} {path}"))
         yield
-    whole["components"]["responses"] = error_components(statuses)
+    whole["components"]["responses"] = {
+        **error_components(statuses),
+        **error_components(openai, OPENAI),
+    }
     return whole
 
 
@@ -190,5 +216,6 @@ def _tell_errors(path: str, operation: Schema, *, needs_key: bool) -> set[int]:
         statuses |= {401, 403}
     if "requestBody" in operation:
         statuses |= {400, 413, 415}
-    responses |= error_responses(sorted(statuses))
+    form = OPENAI if path in OPENAI_PATHS else ""
+    responses |= error_responses(sorted(statuses), form)
     return statuses

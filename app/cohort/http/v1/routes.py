@@ -11,6 +11,7 @@ from cohort.http.calls import respond_to_call
 from cohort.http.credentials import visible_to
 from cohort.http.json_response import json_response
 from cohort.http.methods import Routes
+from cohort.http.openai.models import model_object
 from cohort.http.openapi.schemas import SIGNATURE_NAME
 from cohort.http.predict.routes import ErrorBody
 from cohort.http.v1.calls import Address, model_status, refuse_verb, signature_metadata, v1_route
@@ -47,7 +48,11 @@ def v1_router(data: DataPlane, control: ControlPlane) -> Routes:
 
     def show_status(request: Request) -> Response:
         reader = control.limited_to(visible_to(request.scope))
-        return json_response(model_status(reader, address(request)))
+        asked = address(request)
+        status = model_status(reader, asked)
+        if "name" in status and asked.model in reader.text_models():
+            status = {**model_object(asked.model), **status}  # clients ignore the other's keys
+        return json_response(status)
 
     def show_metadata(request: Request) -> Response:
         reader = control.limited_to(visible_to(request.scope))

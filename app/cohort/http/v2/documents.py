@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from cohort.http.predict.routes import ErrorBody
@@ -103,4 +104,62 @@ INFER: dict[str, Any] = {
             "content": {"application/json": {"schema": _body()}},
         }
     },
+}
+
+
+class GenerateBody(BaseModel):
+    """A request to a language model. Sampling parameters may also be next to `parameters`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"text_input": "Once upon a time", "parameters": {"max_tokens": 16}}]
+        }
+    )
+
+    id: str | int | None = None
+    text_input: str
+    parameters: dict[str, Any] | None = Field(
+        None,
+        description="max_tokens, temperature, top_k, top_p, min_p, repetition_penalty, "
+        "presence_penalty, frequency_penalty, seed, stop, logit_bias, details, "
+        "exclude_input_in_output, timeout (microseconds)",
+    )
+
+
+class GenerateResponseBody(BaseModel):
+    """The answer of a language model."""
+
+    model_name: str
+    model_version: str
+    id: str | None = None
+    parameters: dict[str, Any] | None = Field(None, description="variant, if there is a rollout")
+    text_output: str
+    details: dict[str, Any] | None = Field(None, description="finish_reason and logprobs")
+
+
+_GENERATE_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": GenerateBody.model_json_schema()}},
+    }
+}
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorBody} for status in (400, 404, 413, 415, 429, 500, 503, 504)
+}
+
+GENERATE: dict[str, Any] = {
+    "responses": {200: {"model": GenerateResponseBody}, **_ERRORS},
+    "openapi_extra": _GENERATE_BODY,
+}
+
+GENERATE_STREAM: dict[str, Any] = {
+    "response_class": Response,
+    "responses": {
+        200: {
+            "description": "events, each with new text; the last one has `done`",
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        },
+        **_ERRORS,
+    },
+    "openapi_extra": _GENERATE_BODY,
 }

@@ -40,7 +40,7 @@ def infer_of_document(parsed: object, rest: memoryview) -> InferRequest:
     return make_request(
         _inputs(document, rest),
         _outputs(document),
-        id=_id(document.get("id")),
+        id=request_id(document.get("id")),
         parameters=parameters,
     )
 
@@ -166,7 +166,8 @@ def parameters_of(place: str, holder: Mapping[str, Any]) -> Parameters:
     return NO_PARAMETERS if given is None else json_object(place, given)
 
 
-def _id(value: object) -> str:
+def request_id(value: object) -> str:
+    """Return a request's id; "" if it is absent. Raises InvalidInput."""
     if value is None:
         return ""
     return str(value) if value.__class__ is int else _string("id", value)

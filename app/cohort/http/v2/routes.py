@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from cohort.auth.authority import Authority
+from cohort.http.v2.generate_routes import generate_router
 from cohort.http.v2.infer_routes import infer_router
 from cohort.http.v2.models import metadata_router
 from cohort.http.v2.repository import repository_router
@@ -24,6 +25,7 @@ def v2_router(
     """Return the routes under /v2."""
     routes = APIRouter(tags=["v2"])
     routes.include_router(infer_router(data_plane, regions), prefix="/v2")
+    routes.include_router(generate_router(data_plane), prefix="/v2")
     routes.include_router(metadata_router(control_plane), prefix="/v2")
     routes.include_router(repository_router(control_plane, authority=authority), prefix="/v2")
     routes.include_router(shared_memory_router(regions), prefix="/v2")

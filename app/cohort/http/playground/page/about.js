@@ -39,13 +39,18 @@ export function aboutVersion(name, version, open) {
 }
 
 /** @param {any} version */
-function loaded({ inputs, optional_inputs, outputs, metadata, providers, batching, profile, files, published }) {
+function loaded({ language_model, inputs, optional_inputs, outputs, metadata, providers, batching, profile, files, published }) {
   const { properties, opsets } = metadata;
   return h("div", { class: "facts" },
     facts("Inputs and outputs", [
       ...inputs.map((/** @type {any} */ one) => ["input", signature(one)]),
       ...optional_inputs.map((/** @type {any} */ one) => ["optional input", signature(one)]),
       ...outputs.map((/** @type {any} */ one) => ["output", signature(one)]),
+    ]),
+    language_model && facts("Language model", [
+      ["context", `${readable(language_model.context_length)} tokens`],
+      ["chat", language_model.chat ? "yes" : "no: it continues a text"],
+      ["cache", language_model.cache_bytes ? `at most ${readable(language_model.cache_bytes / 2 ** 20)} MiB` : ""],
     ]),
     facts("Runs on", [
       ["wanted", providers.wanted.join(", ")],

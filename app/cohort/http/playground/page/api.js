@@ -66,6 +66,7 @@ async function words(response) {
   try {
     const body = await response.json();
     if (typeof body.error === "string") return body.error;
+    if (typeof body.error?.message === "string") return body.error.message; // OpenAI's form
   } catch {
     // not JSON
   }

@@ -15,7 +15,7 @@ export async function readEvents(path, signal, take) {
   let timer = setTimeout(() => silence.abort(), SILENCE_MS);
   try {
     const response = await ask(path, { signal: AbortSignal.any([signal, silence.signal]) }, "metrics");
-    await read(response, take, () => { clearTimeout(timer); timer = setTimeout(() => silence.abort(), SILENCE_MS); });
+    await readStream(response, take, () => { clearTimeout(timer); timer = setTimeout(() => silence.abort(), SILENCE_MS); });
   } catch (error) {
     throw silence.signal.aborted && !signal.aborted ? new Error("No data from the server. Reconnecting…") : error;
   } finally {
@@ -23,8 +23,11 @@ export async function readEvents(path, signal, take) {
   }
 }
 
-/** @param {Response} response @param {(kind: string, data: any) => void} take @param {() => void} received Called for each received part. */
-async function read(response, take, received) {
+/**
+ * Read the events of a response until its end.
+ * @param {Response} response @param {(kind: string, data: any) => void} take @param {() => void} [received] Called for each received part.
+ */
+export async function readStream(response, take, received = () => {}) {
   const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
   const decoder = new TextDecoder();
   let text = "";
@@ -40,7 +43,7 @@ async function read(response, take, received) {
         else if (line.startsWith("data: ")) data += line.slice(6);
       }
       text = text.slice(end + 2);
-      if (data) take(kind, JSON.parse(data));
+      if (data && data !== "[DONE]") take(kind, JSON.parse(data)); // the mark is OpenAI's
     }
   }
 }

@@ -8,6 +8,7 @@ import { featureNames, formFor } from "./forms.js";
 import { backends, canRunHere, openHere } from "./browser.js";
 import { operate } from "./admin.js";
 import { aboutRollout, aboutVersion } from "./about.js";
+import { chatBox } from "./chat.js";
 import { namesOf } from "./labels.js";
 import { parse, stringify } from "./json.js";
 import { badge, problems } from "./models.js";
@@ -43,14 +44,15 @@ export async function showModel(main, name, left) {
   fill(main, h("p", { class: "path" }, link("", "Models"), " / "), h("h1", {}, name), upper, rollout, operate(name, model, show), versions);
 }
 
-/** Return a model's summary and the form to try it. @param {string} name @param {any} model @param {AbortSignal} left */
+/** Return a model's summary and the form to try it, or the chat. @param {string} name @param {any} model @param {AbortSignal} left */
 async function summaryAndForm(name, model, left) {
   const ready = model.versions.filter((/** @type {any} */ one) => one.state === "READY" && one.inputs);
-  const description = ready.find((/** @type {any} */ one) => one.version === model.default_version)?.metadata.description;
+  const chosen = ready.find((/** @type {any} */ one) => one.version === model.default_version);
+  const description = chosen?.metadata.description, about = chosen?.language_model;
   return [
     h("p", {}, ...model.versions.map((/** @type {any} */ one) => badge(one, model.default_version))),
     description && h("p", {}, description),
-    ...(ready.length ? [await tryIt(name, model, ready, left)] : [h("p", { class: "warning" }, "No version of this model is ready."), ...problems(model)]),
+    ...(about ? [chatBox(name, about, left)] : ready.length ? [await tryIt(name, model, ready, left)] : [h("p", { class: "warning" }, "No version of this model is ready."), ...problems(model)]),
   ];
 }
 

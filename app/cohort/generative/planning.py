@@ -1,0 +1,214 @@
+"""Decisions of continuous batching: who enters the cache, who leaves it, and whose prompt is next.
+
+All are pure functions of sequences: the choices of requests, with their tokens and places. A
+sequence reserves tokens of the cache: those of its prompt, and a few more at a time for its answer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+GROWTH = 64
+"""Tokens that a sequence reserves at a time for its answer."""
+
+
+class Planned(Protocol):
+    """A sequence, as far as decisions need it.
+
+    caller: The name of its caller.
+    priority: Higher ones go first.
+    arrived: When its request arrived; earlier ones go first.
+    total: Its tokens: the prompt, and the answer so far.
+    prompt: The tokens of its prompt.
+    body: The tokens of its prompt that may be computed in several parts.
+    limit: The maximum that `total` may reach.
+    cached: Its tokens in the cache.
+    reserved: The tokens of the cache that it may use.
+    """
+
+    @property
+    def caller(self) -> str: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def arrived(self) -> float: ...
+    @property
+    def total(self) -> int: ...
+    @property
+    def prompt(self) -> int: ...
+    @property
+    def body(self) -> int: ...
+    @property
+    def limit(self) -> int: ...
+    @property
+    def cached(self) -> int: ...
+    @property
+    def reserved(self) -> int: ...
+
+
+P = TypeVar("P", bound=Planned)
+
+
+def needed(sequence: Planned) -> int:
+    """Return the tokens that a sequence reserves to enter the cache, or to continue in it."""
+    return min(max(sequence.total, sequence.reserved) + GROWTH, sequence.limit)
+
+
+class Growth(NamedTuple):
+    """The reservations of running sequences before their next token.
+
+    grown: The sequences that reserve more, each with its new number of tokens.
+    out: The positions of those that leave the cache.
+    free: The free tokens afterwards.
+    """
+
+    grown: Mapping[int, int]
+    out: Sequence[int]
+    free: int
+
+
+def grow(running: Sequence[Planned], free: int) -> Growth:
+    """Reserve room for the next token of each running sequence.
+
+    If room is short, the youngest sequences of the lowest priority leave the cache. The oldest one
+    of the highest priority always continues, so that every sequence ends at some time.
+    """
+    order = sorted(range(len(running)), key=lambda i: (-running[i].priority, running[i].arrived, i))
+    grown: dict[int, int] = {}
+    out: list[int] = []
+    while order:
+        position = order.pop(0)
+        one = running[position]
+        if one.total <= one.reserved:
+            continue
+        more = needed(one) - one.reserved
+        while free < more and free < one.total - one.reserved and order:
+            last = order.pop()
+            out.append(last)
+            free += running[last].reserved
+        more = min(more, free)
+        if one.reserved + more < one.total:
+            out.append(position)
+            free += one.reserved
+            continue
+        grown[position] = one.reserved + more
+        free -= more
+    return Growth(grown, out, free)
+
+
+def next_to_enter(waiting: Sequence[Planned], running: Sequence[Planned], turn: int) -> int:
+    """Return the position of the waiting sequence that enters the cache next.
+
+    The highest priority goes first. Among callers, it is the one with the fewest running sequences.
+    Among the sequences of a caller, it is in turn the oldest and the shortest one. So long
+    prompts do not keep short ones waiting, and each enters at some time.
+
+    turn: Counts the sequences that entered.
+    """
+    highest = max(one.priority for one in waiting)
+    having = Counter(one.caller for one in running)
+    candidates = [i for i, one in enumerate(waiting) if one.priority == highest]
+    fewest = min(having[waiting[i].caller] for i in candidates)
+    candidates = [i for i in candidates if having[waiting[i].caller] == fewest]
+    first = min(candidates, key=lambda i: waiting[i].arrived)
+    own = [i for i in candidates if waiting[i].caller == waiting[first].caller]
+    if turn % 2:
+        return min(own, key=lambda i: (waiting[i].total, waiting[i].arrived, i))
+    return min(own, key=lambda i: (waiting[i].arrived, i))
+
+
+def has_room_for_prompt(entering: Planned, running: Sequence[Planned], most: int) -> bool:
+    """Return True if a sequence may enter while other prompts of its caller are computed.
+
+    Long prompts enter one by one, because they are also computed one by one. `most` is the maximum
+    tokens of prompts that a step computes.
+    """
+    lacking = sum(
+        one.prompt - one.cached
+        for one in running
+        if one.caller == entering.caller and one.cached < one.prompt
+    )
+    return entering.prompt <= most or lacking < most
+
+
+def who_leaves_for(entering: Planned, running: Sequence[Planned]) -> int | None:
+    """Return the position of the running sequence that makes room for another; None: no one.
+
+    That is the youngest one of the lowest priority, if that is lower. Otherwise it is the youngest
+    one of the caller with most sequences, if that caller has at least two more than the other.
+    """
+    if not running:
+        return None
+    lowest = min(one.priority for one in running)
+    if lowest < entering.priority:
+        return _youngest([i for i, one in enumerate(running) if one.priority == lowest], running)
+    same = [i for i, one in enumerate(running) if one.priority == entering.priority]
+    having = Counter(running[i].caller for i in same)
+    if not same:
+        return None
+    greedy, most = having.most_common(1)[0]
+    if most < having[entering.caller] + 2:
+        return None
+    return _youngest([i for i in same if running[i].caller == greedy], running)
+
+
+def _youngest(positions: Sequence[int], running: Sequence[Planned]) -> int:
+    return max(positions, key=lambda i: (running[i].arrived, i))
+
+
+class Chunk(NamedTuple):
+    """A part of a prompt to compute: the position of its sequence, and its end in the prompt."""
+
+    sequence: int
+    stop: int
+
+
+def next_chunks(
+    running: Sequence[Planned],
+    unit: int,
+    most: int,
+    last_turns: Mapping[str, int],
+    turn: int,
+) -> list[Chunk]:
+    """Choose parts of prompts for one step, of at most `most` tokens together.
+
+    The highest priority goes first. The callers take turns, and each caller's sequences: the
+    oldest one, then the one that lacks the least. Parts of a body end at multiples of `unit`. The
+    rest behind it is one part, even if it is longer than `most`. So the bits of an answer do not
+    depend on what else runs: those of the last token depend on the tokens in its run.
+
+    unit: The tokens of the smallest part of a body; the first part may be that long in any case.
+    last_turns: The last turn of each caller.
+    turn: Counts the steps with parts of prompts.
+    """
+    lacking = [i for i, one in enumerate(running) if one.cached < one.prompt]
+
+    def order(i: int) -> tuple[float, ...]:
+        one = running[i]
+        first = one.prompt - one.cached if turn % 2 else one.arrived
+        return -one.priority, last_turns.get(one.caller, -1), first, one.arrived, i
+
+    chunks: list[Chunk] = []
+    left = max(most, unit)
+    for i in sorted(lacking, key=order):
+        one, start = running[i], running[i].cached
+        stop = min(start + left // unit * unit, one.body)
+        if stop > start:
+            chunks.append(Chunk(i, stop))
+            left -= stop - start
+            start = stop
+        if start == one.body and (one.prompt - start <= left or not chunks):
+            chunks.append(Chunk(i, one.prompt))
+            left = max(left - (one.prompt - start), 0)
+    return chunks
+
+
+def fill_holes(used: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the moves, from slot to slot, that leave `used` slots the first ones.
+
+    A step computes all slots up to the last one in use; each hole costs a row of it.
+    """
+    holes = [slot for slot in range(len(used)) if slot not in set(used)]
+    return list(zip(sorted(used, reverse=True), holes, strict=False))

@@ -1,0 +1,75 @@
+"""A trial of a decoder at load: a shared step must give each sequence the logits of a lone one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cohort.errors import CohortError, LoadFailed
+from cohort.generative.decoder import Decoder
+from cohort.tensors import Array
+
+TOLERANCE = 0.05
+"""The maximum difference of logits, relative to their range."""
+
+
+def try_decoder(decoder: Decoder) -> None:
+    """Run two prompts alone and together. Raises LoadFailed.
+
+    A provider or a graph may mix sequences, or not keep their keys and values in place. It would
+    give callers parts of others' answers.
+    """
+    if decoder.slots < 2 or decoder.length < 8:
+        return
+    prompts = [[one % decoder.vocabulary for one in range(*ends)] for ends in ((1, 5), (7, 10))]
+    try:
+        alone = [_continue(decoder, [prompt])[0] for prompt in prompts]
+        together = _continue(decoder, prompts)
+    except CohortError as error:
+        raise LoadFailed(f"its first tokens failed: {error}") from error
+    for one, other in zip(alone, together, strict=True):
+        scale = max(float(np.ptp(one)), 1e-6)
+        if not np.isfinite(one).all():
+            raise LoadFailed("its logits are not numbers")
+        if float(np.abs(np.subtract(one, other)).max()) > TOLERANCE * scale:
+            raise LoadFailed(
+                "sequences influence each other: a step of two does not give the logits of each "
+                "alone"
+            )
+
+
+def parts_are_exact(decoder: Decoder, unit: int, most: int) -> bool:
+    """Return True if the bits of a prompt do not depend on the lengths of its parts.
+
+    unit, most: The shortest and the longest part.
+    """
+    body = min(most, decoder.length - 2) // unit * unit
+    prompt = [(7 * one + 3) % decoder.vocabulary for one in range(body + 2)]
+    found = []
+    try:
+        for size in {body, unit, 2 * unit, body - unit}:
+            for start in range(0, body, max(size, unit)):
+                stop = min(start + max(size, unit), body)
+                decoder.prefill(0, prompt[start:stop], start)
+            logits = decoder.prefill(0, prompt[body:], body)
+            found.append((logits.copy(), decoder.read(0, 0, body + 2)))
+    except CohortError as error:
+        raise LoadFailed(f"its first tokens failed: {error}") from error
+    decoder.free(0)
+    return all(
+        np.array_equal(one, other)
+        for again in found[1:]
+        for one, other in zip(found[0], again, strict=True)
+    )
+
+
+def _continue(decoder: Decoder, prompts: list[list[int]]) -> list[Array]:
+    """Return the logits behind each prompt and one more token."""
+    for slot, prompt in enumerate(prompts):
+        decoder.prefill(slot, prompt[:2], 0)
+        decoder.prefill(slot, prompt[2:], 2)
+    tokens = np.array([prompt[0] for prompt in prompts], np.int64)
+    lengths = np.array([len(prompt) + 1 for prompt in prompts], np.int64)
+    logits = [one.copy() for one in decoder.decode(tokens, lengths)]
+    for slot in range(len(prompts)):
+        decoder.free(slot)
+    return logits
