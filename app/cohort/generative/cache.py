@@ -76,7 +76,7 @@ def _reserve(size: int) -> mmap.mmap:
     if LINUX:
         # By default, a mapping is shared, and DONTNEED keeps its content.
         return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE)
-    else:  # noqa: RET505 - otherwise mypy calls it unreachable
+    else:
         return mmap.mmap(-1, size)
 
 
