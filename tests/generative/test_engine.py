@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import json
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -383,3 +385,37 @@ async def test_without_the_extra_a_version_does_not_load(
     source = Source(folder / "genai_config.json", "", ModelConfig(), model="m")
     with pytest.raises(LoadFailed, match=r"cohort\[generative\]"):
         engines.open(source, CancellationToken())
+
+
+def test_keys_for_other_models_are_refused(folder: Path) -> None:
+    """A config that would change tensors of a language model does not load, with the key's name."""
+    engines = GenerativeEngines(wake=lambda queue: None, opener=VersionOpener(None))
+    config = ModelConfig(state={"h": "h"})
+    source = Source(folder / "genai_config.json", "", config, model="m")
+    with pytest.raises(LoadFailed, match=r"m/config.yaml: state: "):
+        engines.open(source, CancellationToken())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("context_length", "long", "model.context_length: must be a whole number from 2"),
+        ("eos_token_id", [-1], "model.eos_token_id: must be a token's id"),
+        ("decoder", {"filename": "../model.onnx"}, "model.decoder.filename: must be a file next"),
+        ("decoder", {"num_hidden_layers": 10**9}, "num_hidden_layers: must be a whole number"),
+        ("decoder", {"num_hidden_layers": 3}, "no input 'past_key_values.2.key'"),
+        ("vision", {}, "model.vision: models with this part are not supported"),
+    ],
+)
+def test_a_wrong_description_is_refused(
+    tmp_path: Path, key: str, value: Any, sentence: str
+) -> None:
+    """A wrong genai_config.json fails to load, with the key and the problem."""
+    path = write_decoder(tmp_path / "1").parent / "genai_config.json"
+    content = json.loads(path.read_text())
+    before = content["model"].get(key)
+    content["model"][key] = {**before, **value} if isinstance(before, dict) else value
+    path.write_text(json.dumps(content))
+    engines = GenerativeEngines(wake=lambda queue: None, opener=VersionOpener(None))
+    with pytest.raises(LoadFailed, match=re.escape(sentence)):
+        engines.open(Source(path, "", ModelConfig(), model="m"), CancellationToken())

@@ -56,6 +56,7 @@ def open_language_model(
     """
     if source.problem or source.config is None:
         raise LoadFailed(source.problem or "its config cannot be read")
+    _check_config(source.config, source.name)
     found = _describe(source.path)
     folder = source.path.parent
     vocabulary = open_vocabulary(folder, found.end_tokens)
@@ -84,6 +85,13 @@ def open_language_model(
     return OpenedLanguageModel(
         opened, found, vocabulary, decoder, budget, parts, config, wake, count
     )
+
+
+def _check_config(config: ModelConfig, model: str) -> None:
+    """Raise LoadFailed for keys of the config that have no meaning for language models."""
+    for key in ("inputs", "outputs", "transform", "state", "cache"):
+        if getattr(config, key):
+            raise LoadFailed(f"{model}/config.yaml: {key}: does not apply to language models")
 
 
 def _describe(path: Path) -> DecoderConfig:

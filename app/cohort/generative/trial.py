@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import monotonic
+
 import numpy as np
 
 from cohort.errors import CohortError, LoadFailed
@@ -10,6 +12,10 @@ from cohort.tensors import Array
 
 TOLERANCE = 0.05
 """The maximum difference of logits, relative to their range."""
+
+
+EXACT_SECONDS = 2.0
+"""Maximum time for a prompt of some parts, to compare it with other parts."""
 
 
 def try_decoder(decoder: Decoder) -> None:
@@ -41,15 +47,19 @@ def parts_are_exact(decoder: Decoder, unit: int, most: int) -> bool:
     """Return True if the bits of a prompt do not depend on the lengths of its parts.
 
     unit, most: The shortest and the longest part.
+
+    False also if a large model takes too long to find out.
     """
     body = min(most, decoder.length - 2) // unit * unit
     prompt = [(7 * one + 3) % decoder.vocabulary for one in range(body + 2)]
-    found = []
+    found: list[tuple[Array, Array]] = []
     try:
-        for size in {body, unit, 2 * unit, body - unit}:
-            for start in range(0, body, max(size, unit)):
-                stop = min(start + max(size, unit), body)
-                decoder.prefill(0, prompt[start:stop], start)
+        start = monotonic()
+        for size in (body, unit, 2 * unit, body - unit):
+            if found and monotonic() - start > EXACT_SECONDS * len(found):
+                return False
+            for at in range(0, body, max(size, unit)):
+                decoder.prefill(0, prompt[at : min(at + max(size, unit), body)], at)
             logits = decoder.prefill(0, prompt[body:], body)
             found.append((logits.copy(), decoder.read(0, 0, body + 2)))
     except CohortError as error:
