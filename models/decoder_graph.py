@@ -178,7 +178,12 @@ def decoder_graph(
 def cache_interface(parts: GraphParts, shape: DecoderShape) -> None:
     """Add each layer's past keys and values as inputs, and the present ones as outputs."""
     for layer, part in itertools.product(range(shape.layers), ("key", "value")):
-        dims = ["batch_size", shape.kv_heads, "past_sequence_length", shape.head_size]
+        dims: list[int | str] = [
+            "batch_size",
+            shape.kv_heads,
+            "past_sequence_length",
+            shape.head_size,
+        ]
         parts.input(f"past_key_values.{layer}.{part}", parts.element_type, dims)
         dims[2] = "total_sequence_length"
         parts.output(f"present.{layer}.{part}", dims)
