@@ -5,7 +5,8 @@ They are asked in turn, by `cohort bench` over HTTP in binary, from as many proc
 callers, up to eight. An answer of each is compared with the CPU's. Prints tables in Markdown.
 
 With `--changes`, shows instead how long bare ONNX Runtime takes on CUDA for runs of ResNet-50
-whose numbers of rows change.
+whose numbers of rows change. With `--generative`, measures language models instead
+(`benchmarks.generative.on_gpu`).
 """
 
 from __future__ import annotations
@@ -64,7 +65,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--changes", action="store_true")
+    parser.add_argument("--generative", action="store_true", help="language models instead")
+    parser.add_argument("--dry-run", action="store_true", help="with --generative, on the CPU")
     chosen = parser.parse_args()
+    if chosen.generative:
+        from benchmarks.generative.on_gpu import measure_on_gpu  # noqa: PLC0415 - other packages
+
+        measure_on_gpu(dry=chosen.dry_run)
+        return
     if chosen.changes:
         _show_changes()
         return

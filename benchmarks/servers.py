@@ -65,7 +65,7 @@ class Server:
             return sys.executable
         python = BUILD / f"env-{self.name}" / "bin" / "python"
         uv = find_uv()
-        _install(python.parent / "installed", self.packages, [
+        install_once(python.parent / "installed", self.packages, [
             [uv, "venv", "-q", "--clear", "--python", sys.executable, str(python.parents[1])],
             [uv, "pip", "install", "-q", "--python", str(python), *self.packages],
         ])  # fmt: skip
@@ -82,7 +82,7 @@ class Server:
             raise RuntimeError("not installed: there is no npm")
         folder = BUILD / f"env-{self.name}"
         folder.mkdir(parents=True, exist_ok=True)
-        _install(folder / "installed", self.node_packages, [
+        install_once(folder / "installed", self.node_packages, [
             [npm, "install", "--prefix", str(folder), "--ignore-scripts", "--no-audit", "--no-fund",
              *self.node_packages],
         ])  # fmt: skip
@@ -94,7 +94,7 @@ def find_uv() -> str:
     return shutil.which("uv") or str(ROOT / ".tools/bin/uv")
 
 
-def _install(stamp: Path, packages: Sequence[str], commands: Sequence[Sequence[str]]) -> None:
+def install_once(stamp: Path, packages: Sequence[str], commands: Sequence[Sequence[str]]) -> None:
     """Run the commands, once for these packages. Raises RuntimeError where one fails."""
     wanted = " ".join(packages)
     if stamp.exists() and stamp.read_text() == wanted:

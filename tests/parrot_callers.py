@@ -10,6 +10,7 @@ from cohort.auth import Caller
 from cohort.connections.memory import MemoryBudget, MemoryHold
 from cohort.errors import CohortError
 from cohort.generation import GenerationRequest, Piece, PreparedGeneration, Usage
+from cohort.observability.tracing import RequestSpan
 from cohort.serving import Generation, Lease, RequestContext
 from tests.aviary import Aviary
 
@@ -65,11 +66,18 @@ class Heard:
 
 
 def ask(
-    aviary: Aviary, prompt: str, *, leave_after: int = 0, caller: Caller | None = None
+    aviary: Aviary,
+    prompt: str,
+    *,
+    leave_after: int = 0,
+    caller: Caller | None = None,
+    span: RequestSpan | None = None,
 ) -> tuple[Generation[str], Heard]:
     """Ask the parrot; leave after this number of parts, if it is not 0."""
     heard = Heard(leave_after)
     hold = MemoryHold(MemoryBudget(1 << 20))
-    exchange = heard.exchange = Generation(aviary.plane, RequestContext(caller=caller), heard, hold)
+    exchange = heard.exchange = Generation(
+        aviary.plane, RequestContext(caller=caller, span=span), heard, hold
+    )
     exchange.read_text(Asked, prompt, model="m")
     return exchange, heard

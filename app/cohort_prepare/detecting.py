@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -86,7 +87,8 @@ def _by_name(path: Path) -> Framework | None:
     """Return the framework of a file or folder; None if the object must be loaded to find out."""
     if path.is_dir():
         for one in FRAMEWORKS.values():
-            if any((path / name).exists() for name in one.folder_files):
+            there = any((path / name).exists() for name in one.folder_files)
+            if there and (not one.architectures or architecture_of(path) in one.architectures):
                 return one
         wanted = sorted({name for one in FRAMEWORKS.values() for name in one.folder_files})
         raise Misused(
@@ -105,6 +107,15 @@ def _by_name(path: Path) -> Framework | None:
         f"{path.name}: several frameworks use files ending in {suffix or 'no suffix'}; set "
         f"--from ({names})"
     )
+
+
+def architecture_of(folder: Path) -> str:
+    """Return the first architecture of a folder's `config.json`; "" if it is missing."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return str(config["architectures"][0])
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
 
 
 class _Detection:

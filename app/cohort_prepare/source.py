@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,8 +62,11 @@ class SourceModel:
         opset: int | None = None,
         example: Arrays | None = None,
         options: Mapping[str, Any] | None = None,
+        on_progress: Callable[[str], None] = lambda _: None,
     ) -> SourceExport:
         """Export the model as ONNX to `out`, in a separate folder.
+
+        on_progress: Called with the framework's progress messages.
 
         Raises Misused if it cannot be loaded, and Rejected if it cannot be exported.
         """
@@ -72,7 +75,8 @@ class SourceModel:
             given = _save(folder / "example.npz", example) if example else ""
             sample = folder / "sample.npz"
             request = {"out": out, "opset": opset, "example": given, "options": options or {}}
-            answer = self._ask("export", framework=self.framework.name, sample=sample, **request)
+            request |= {"framework": self.framework.name, "sample": sample}
+            answer = self._ask("export", on_progress, **request)
             answer["sample"] = _load(sample) if answer["sample"] else {}
         return SourceExport(**answer)
 
@@ -109,7 +113,9 @@ class SourceModel:
         """Load the model and describe its class. Raises Misused and Rejected."""
         return SourceFacts(**self._ask("inspect"))
 
-    def _ask(self, task: str, **details: object) -> Any:
+    def _ask(
+        self, task: str, on_progress: Callable[[str], None] = lambda _: None, **details: object
+    ) -> Any:
         """Run a job of `frameworks.child`; return its result."""
         function = f"cohort_prepare.frameworks.child:{task}"
         try:
@@ -121,7 +127,8 @@ class SourceModel:
                     python=self.environment.command,
                     environment=preparing_environment(path),
                 )
-            return self._process.do(function, {"reference": asdict(self.reference), **details})
+            arguments = {"reference": asdict(self.reference), **details}
+            return self._process.do(function, arguments, on_message=on_progress)
         except JobFailed as error:
             self.close()
             raise self._failure(error, {"inspect": "load"}.get(task, task)) from error

@@ -3,6 +3,7 @@
 `python openai_calls.py URL MODEL EMBEDDINGS ENCODER` reads wrong requests from its input, as JSON,
 and prints what came back as one JSON object. The model repeats the last message, and calls a tool
 for `call:NAME`. EMBEDDINGS is the address of the server of the encoder.
+`python openai_calls.py URL MODEL any` prints what each client gets from any model.
 """
 
 from __future__ import annotations
@@ -177,9 +178,45 @@ def embed(url: str, model: str) -> dict[str, Any]:
     }
 
 
+class Mood(BaseModel):
+    """A form that any model can fill."""
+
+    happy: bool
+
+
+def ask_in_all_ways(url: str, model: str) -> dict[str, Any]:
+    """Ask any model the same with each client; the answers have the same text."""
+    chosen: Any = {"temperature": 0, "max_tokens": 12}
+    options: Any = {"model": model, "messages": says("hello"), **chosen}
+    client = openai.OpenAI(base_url=url, api_key=KEY, max_retries=0)
+    stream = client.chat.completions.create(stream=True, **options)
+    chat = ChatOpenAI(model=model, base_url=url, api_key=KEY, **chosen)
+    light: Any = {**options, "model": f"openai/{model}", "api_base": url, "api_key": KEY}
+    parsed = client.chat.completions.parse(
+        model=model, messages=says("hello"), response_format=Mood, temperature=0
+    )
+    shaped = ChatOpenAI(model=model, base_url=url, api_key=KEY).with_structured_output(
+        Mood, method="json_schema"
+    )
+    return {
+        "texts": [
+            client.chat.completions.create(**options).choices[0].message.content,
+            "".join(chunk.choices[0].delta.content or "" for chunk in stream),
+            litellm.completion(**light).choices[0].message.content,
+            chat.invoke("hello").content,
+            "".join(str(chunk.content) for chunk in chat.stream("hello")),
+        ],
+        "parsed": parsed.choices[0].message.parsed.model_dump(),
+        "shaped": shaped.invoke("hello").model_dump(),
+    }
+
+
 def main() -> None:
     """Print all answers."""
     url, model = sys.argv[1] + "/v1", sys.argv[2]
+    if sys.argv[3:] == ["any"]:
+        print(json.dumps(ask_in_all_ways(url, model)))  # noqa: T201
+        return
     wrong = json.load(sys.stdin)
     client = openai.OpenAI(base_url=url, api_key=KEY, max_retries=0)
     answers = {

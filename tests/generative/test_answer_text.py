@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models
+from tokenizers import Regex, Tokenizer, decoders, models
 
 from cohort.errors import InvalidInput, LoadFailed, TooLarge
 from cohort.generation import Conversation, GenerationRequest
@@ -48,7 +49,7 @@ def test_texts_are_those_of_the_library(kind: str, text: str) -> None:
 
 @given(KINDS, st.lists(st.integers(0, 300), max_size=30))
 def test_any_tokens_have_a_text(kind: str, tokens: list[int]) -> None:
-    """Bytes that are no characters are replaced, and never come in halves."""
+    """Bytes that are not characters are replaced, and characters never come in halves."""
     tokenizer, vocabulary = opened(kind)
     tokens = [token % (vocabulary.size + 3) for token in tokens]
     parts = said(AnswerText(vocabulary), tokens)
@@ -144,10 +145,20 @@ def test_stop_strings_have_limits(stop: list[str]) -> None:
     check_stop(["a" * 1024] * 16)
 
 
-def test_unknown_decoders_are_not_opened(tmp_path: Path) -> None:
-    """A decoder whose tokens depend on their neighbours has no bytes for each token."""
-    tokenizer = Tokenizer(models.WordLevel({"a</w>": 0, "[UNK]": 1}, "[UNK]"))
-    tokenizer.decoder = decoders.BPEDecoder()
+@pytest.mark.parametrize(
+    ("decoder", "message"),
+    [
+        (decoders.BPEDecoder(), "BPEDecoder: not supported"),
+        (decoders.Replace(Regex("(a+)+$"), ""), "may never finish"),
+        (decoders.Replace("a", "b"), "changes plain text"),
+        (decoders.Replace(" ", "c" * (1 << 18)), "more than 256 MiB"),
+    ],
+)
+def test_unfit_decoders_are_not_opened(tmp_path: Path, decoder: Any, message: str) -> None:
+    """Each token must have bytes that do not depend on its neighbours, quickly and not too many."""
+    words = {f" {i}": i for i in range(1100)} | {"[UNK]": 1100}
+    tokenizer = Tokenizer(models.WordLevel(words, "[UNK]"))
+    tokenizer.decoder = decoder
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(LoadFailed, match="BPEDecoder: not supported"):
+    with pytest.raises(LoadFailed, match=message):
         open_vocabulary(tmp_path, ())

@@ -219,7 +219,7 @@ def test_templates_are_found(tmp_path: Path, form: str) -> None:
 
 
 def test_models_without_a_template(tmp_path: Path) -> None:
-    """They have none; a wrong one is an error of loading, which names the line."""
+    """A missing template is None; a wrong one is an error of loading, which names the line."""
     assert open_template(tmp_path) is None
     (tmp_path / "tokenizer_config.json").write_text("{}")
     assert open_template(tmp_path) is None

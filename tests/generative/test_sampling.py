@@ -206,7 +206,7 @@ def test_most_likely_tokens_are_exact(seed: int, size: int, count: int, ties: bo
 
 
 def test_choices_of_a_seed_differ_and_repeat() -> None:
-    """Each choice of a request has draws of its own; the same request has the same draws."""
+    """Each choice of a request has its own draws; the same request has the same draws."""
     logits = np.zeros((1, 1000), np.float32)
 
     def answer(seed: int | None, choice: int) -> list[int]:
@@ -268,7 +268,7 @@ def test_impossible_tokens_are_not_drawn() -> None:
 def test_options_outside_of_their_ranges_are_named(
     sampling: Sampling, logprobs: int | None, named: str
 ) -> None:
-    """The error names the option, and says its range."""
+    """The error names the option and its range."""
     with pytest.raises(InvalidInput) as caught:
         check_sampling(sampling, 50, logprobs)
     assert caught.value.parameter == named

@@ -11,10 +11,10 @@ from cohort.generative.chat_template import ChatTemplate
 from cohort.generative.tool_calls import make_tool_reader
 from tests.generative import chat_templates
 
-SOURCES = {
-    "hermes": chat_templates.CHATML,
-    "llama": chat_templates.HEADERS,
-    "mistral": chat_templates.BRACKETS,
+TEMPLATES = {
+    "hermes": ChatTemplate(chat_templates.CHATML),
+    "llama": ChatTemplate(chat_templates.HEADERS),
+    "mistral": ChatTemplate(chat_templates.BRACKETS),
 }
 
 PARIS = ToolCall("weather", '{"city": "Paris"}')
@@ -22,7 +22,7 @@ ROME = ToolCall("time", '{"city": "Rome", "more": {"a": ["}", "\\"", "</tool_cal
 
 
 def read(style: str, parts: list[str]) -> list[str | ToolCall]:
-    reader = make_tool_reader(ChatTemplate(SOURCES[style]))
+    reader = make_tool_reader(TEMPLATES[style])
     assert reader is not None
     found = [one for part in parts for one in reader.add(part)]
     found += reader.rest()
@@ -95,7 +95,7 @@ PIECES = st.sampled_from(
 )
 
 
-@given(st.sampled_from(sorted(SOURCES)), st.lists(PIECES, max_size=20))
+@given(st.sampled_from(sorted(TEMPLATES)), st.lists(PIECES, max_size=20))
 def test_text_is_never_lost(style: str, pieces: list[str]) -> None:
     """Without a complete call, all comes out as text."""
     assert "".join(map(str, read(style, pieces))) == "".join(pieces)
@@ -103,7 +103,7 @@ def test_text_is_never_lost(style: str, pieces: list[str]) -> None:
 
 def test_text_is_sent_at_once() -> None:
     """Only what may be part of a call is held back."""
-    reader = make_tool_reader(ChatTemplate(SOURCES["hermes"]))
+    reader = make_tool_reader(TEMPLATES["hermes"])
     assert reader is not None
     assert reader.add("Hello <tool") == ["Hello "]
     assert reader.add("box>") == ["<toolbox>"]

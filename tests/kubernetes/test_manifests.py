@@ -49,6 +49,7 @@ CHOICES = {
     "keda": ["--set", "autoscaling.kind=keda"],
     "gateway": ["--set", "gateway.enabled=true"],
     "monitoring": ["--set", "monitoring.enabled=true"],
+    "metrics-key": ["--set", "monitoring.key=cohort-metrics-key"],
 }
 """The values of the chart for each component."""
 
@@ -84,6 +85,20 @@ def test_components_may_be_combined(models: str, order: int, tmp_path: Path) -> 
     names = ["keys", "state-claim", models, "hpa", "gateway", "monitoring"][::order]
     options = [option for name in names for option in CHOICES[name]]
     assert templated(*options) == with_components(names, tmp_path)
+
+
+def test_prometheus_sends_the_key_that_metrics_need(tmp_path: Path) -> None:
+    """From the same Secret as the server's. The objects are those of the chart."""
+    names = ["monitoring", "metrics-key"]
+    objects = with_components(names, tmp_path)
+    assert templated(*[option for name in names for option in CHOICES[name]]) == objects
+    secret = {"name": "cohort-metrics-key", "key": "key"}
+    (monitor,) = (one for one in objects.values() if one["kind"] == "PodMonitor")
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint["authorization"] == {"type": "Bearer", "credentials": secret}
+    variables = {one["name"]: one for one in container(objects)["env"]}
+    assert variables["COHORT_METRICS_KEY"]["valueFrom"] == {"secretKeyRef": secret}
+    assert problems(of_crds(objects)) == []
 
 
 def test_there_is_a_choice_for_each_component() -> None:

@@ -179,13 +179,18 @@ def test_the_list_has_pages(tmp_path: Path) -> None:
 
 
 class SlowPlane:
-    """Loads and unloads nothing, and gives way to other tasks."""
+    """Loads and unloads nothing, and gives way to other tasks. Counts those at once."""
+
+    at_once = most = 0
 
     async def load(self, name: str) -> None:
-        await iterations(1)
+        SlowPlane.at_once += 1
+        SlowPlane.most = max(SlowPlane.most, SlowPlane.at_once)
+        await iterations(10)
+        SlowPlane.at_once -= 1
 
     async def unload(self, name: str) -> None:
-        await iterations(1)
+        await self.load(name)
 
 
 def test_unloads_at_once_do_not_remove_what_is_loaded_after_them(tmp_path: Path) -> None:
@@ -205,5 +210,21 @@ def test_unloads_at_once_do_not_remove_what_is_loaded_after_them(tmp_path: Path)
         assert [type(one) for one in done[1:4]] == [ModelNotFound] * 3
         found, _ = await models.page("")
         assert [one.name for one in found] == ["a", "b"]
+
+    asyncio.run(exchange())
+
+
+def test_workers_change_a_name_one_after_the_other(tmp_path: Path) -> None:
+    """Each worker has its own object; the folder is that of all."""
+    folder = str(put_model(tmp_path / "model"))
+    SlowPlane.most = 0
+
+    async def exchange() -> None:
+        plane = cast("ControlPlane", SlowPlane())
+        workers = [MultiModel(tmp_path / "links", plane, None) for _ in range(4)]
+        await workers[0].load("a", folder)
+        done = await asyncio.gather(*(one.unload("a") for one in workers), return_exceptions=True)
+        assert sorted(type(one).__name__ for one in done) == [*["ModelNotFound"] * 3, "NoneType"]
+        assert SlowPlane.most == 1
 
     asyncio.run(exchange())

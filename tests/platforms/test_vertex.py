@@ -88,6 +88,10 @@ def test_artifacts_of_several_models_are_served_by_name(tmp_path: Path) -> None:
         ("SAGEMAKER_BIND_TO_PORT", "0x1F90", "SAGEMAKER_BIND_TO_PORT must be a whole number"),
         ("PORT", "80800", "COHORT_PORT: PORT must be <= 65535, got '80800'"),
         ("AIP_PREDICT_ROUTE", "predict", "AIP_PREDICT_ROUTE must be a path such as /predict"),
+        ("AIP_PREDICT_ROUTE", "/metrics", "/metrics is another route of the server"),
+        ("AIP_PREDICT_ROUTE", "/models/a/predict", "is another route of the server"),
+        ("AIP_HEALTH_ROUTE", "/predict", "/predict is another route of the server"),
+        ("AIP_HEALTH_ROUTE", "/v1/models/a", "is another route of the server"),
         ("AIP_STORAGE_URI", "ftp://x/y", "AIP_STORAGE_URI must be a folder, or an address"),
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.page import CHROMIUM, Browser
-from tests.e2e.processes import Cohort
+from tests.e2e.processes import MODELS, Cohort
 from tests.playground.visiting import opened, press
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is missing: make packages")
@@ -151,3 +151,14 @@ def test_a_refused_question_says_why(page: Page) -> None:
     expect(page.get_by_role("log").get_by_role("alert")).to_have_text(
         re.compile("600 tokens; the limit is 512")
     )
+
+
+@pytest.mark.skipif(not (MODELS / "smalltalk").exists(), reason="the model is not bundled")
+def test_the_bundled_model_answers(chromium: Browser, bundled: Cohort) -> None:
+    """Its answer arrives in parts, until it ends or is stopped."""
+    page = opened(chromium, bundled, "/models/smalltalk")
+    ask(page, "Hello, how are you?")
+    status = page.get_by_role("region", name="Chat").get_by_role("status")
+    expect(status).to_contain_text("tokens, the first after")
+    assert page.locator(".message.assistant .text").inner_text().strip()
+    assert chromium.complaints == []

@@ -1,18 +1,12 @@
-"""Two Ray nodes in a network namespace, with callers that count what they get.
-
-`python -m tests.ray.cluster FOLDER` lives through a day of a cluster, and prints a JSON object of
-what its callers got in each part of it. It must run in a namespace that has only `lo`.
-"""
+"""Kills, an update and load on a cluster, with callers that count what they get."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,39 +16,18 @@ import httpx
 import ray
 from ray import serve
 from ray.cluster_utils import Cluster
-from ray.serve.config import HTTPOptions, ProxyLocation, gRPCOptions
 
 from cohort.ray_serve.builder import build
 from cohort.rpc import inference_pb2 as messages
 from tests.waiting import wait_until
 
 CALLERS = 4
+WORKERS_PORT = 8100
+"""The port of the proxy of the node that is not the head."""
+
 ADDRESS = "http://127.0.0.1:8000"
 RAW, PICTURE = {"inference-header-content-length": "0"}, bytes(4 * 8 * 8)
 IRIS = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}, "outputs": ["label"]}
-
-
-def main(folder: Path, parts: Sequence[str]) -> None:
-    """Live through the day, or the named parts of it."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 3})
-    node = cluster.add_node(num_cpus=3)
-    ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
-    serve.start(
-        proxy_location=ProxyLocation.HeadOnly,
-        http_options=HTTPOptions(host="127.0.0.1", port=8000),
-        grpc_options=gRPCOptions(
-            port=9000, grpc_servicer_functions=["cohort.ray_serve:add_inference_service"]
-        ),
-    )
-    kept = {"state": str(folder.parent / "state"), "cache": str(folder.parent / "cache")}
-    arguments: dict[str, Any] = {"models": str(folder), "settings": kept}
-    found: dict[str, Any] = {}
-    for part in parts or PARTS:
-        found |= PARTS[part](arguments, cluster, node)
-        sys.stderr.write(f"{found}\n")
-    sys.stdout.write(json.dumps(found) + "\n")
-    sys.stdout.flush()
-    os._exit(0)  # the namespace's processes end with their raylets
 
 
 def failures(arguments: Mapping[str, Any], cluster: Cluster, node: Any) -> dict[str, Any]:
@@ -110,13 +83,6 @@ def models_in_places(arguments: Mapping[str, Any], *unused: object) -> dict[str,
             got[heavy(client)] += 1
             got[digits(client)] += 1
     return {"models in places": got}
-
-
-PARTS: Mapping[str, Callable[..., dict[str, Any]]] = {
-    "failures": failures,
-    "scaling": scaling,
-    "models": models_in_places,
-}
 
 
 def run(arguments: Mapping[str, Any]) -> None:
@@ -175,14 +141,14 @@ def digits(client: httpx.Client) -> str:
 
 @contextmanager
 def callers(
-    ask: Callable[[httpx.Client], str] = predict, count: int = CALLERS
+    ask: Callable[[httpx.Client], str] = predict, count: int = CALLERS, address: str = ADDRESS
 ) -> Iterator[Counter[str]]:
     """Callers that send one request after the other until the block ends, without retries."""
     got: Counter[str] = Counter()
     over = threading.Event()
 
     def call() -> None:
-        with httpx.Client(base_url=ADDRESS, timeout=60) as client:
+        with httpx.Client(base_url=address, timeout=60) as client:
             while not over.is_set():
                 try:
                     got[ask(client)] += 1
@@ -241,7 +207,3 @@ def rpc_answers() -> list[Any]:
             except grpc.RpcError as error:
                 found.append([error.code().name, error.details()])
     return found
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]).absolute(), sys.argv[2:])

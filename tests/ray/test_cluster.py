@@ -25,7 +25,7 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("day")
     shutil.copytree(ROOT / "models", folder / "models")
     onnx_models.save(onnx_models.slow(), folder / "models/slow/1/model.onnx")
-    program = f"exec {sys.executable} -m tests.ray.cluster {folder / 'models'}"
+    program = f"exec {sys.executable} -m tests.ray.day {folder / 'models'}"
     environment = {
         **os.environ,
         "PYTHONPATH": f"{ROOT / 'app'}:{ROOT}",
@@ -40,7 +40,7 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         check=False,
         env=environment,
         cwd=ROOT,
-        timeout=900,
+        timeout=1800,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -62,9 +62,21 @@ def test_routes_and_errors_are_those_of_the_server(day: dict[str, Any]) -> None:
     assert day["rpc"] == [["label"], ["NOT_FOUND", "model 'irs' not found; did you mean 'iris'?"]]
 
 
-@pytest.mark.parametrize("part", ["replica killed", "node killed and added", "rolling update"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        "replica killed",
+        "node killed and added",
+        "rolling update",
+        "ingress killed",
+        "proxy killed",
+    ],
+)
 def test_no_request_is_lost(day: dict[str, Any], part: str) -> None:
-    """Callers that do not retry get the right answer to every request."""
+    """Callers that do not retry get the right answer to every request.
+
+    HAProxy is in front of the proxies where an ingress or a proxy is killed.
+    """
     assert day[part].keys() == {"right"}
     assert day[part]["right"] > 100
 
@@ -79,3 +91,25 @@ def test_replicas_follow_the_queue_and_lose_nothing(day: dict[str, Any]) -> None
 def test_models_are_found_where_they_are(day: dict[str, Any]) -> None:
     """Replicas hold one model at a time; one model has a separate deployment."""
     assert day["models in places"] == {"right": 15}
+
+
+def test_pieces_of_a_stream_pass_one_by_one(day: dict[str, Any]) -> None:
+    """The server sends the second piece only after the caller has the first, in both protocols.
+
+    A caller who leaves ends the stream in the replica.
+    """
+    assert day["events"] == ["data: 1\n\n", "data: 1\n\n", "data: 2\n\n"]
+    assert day["live"] == "event: bounds"
+    assert day["metrics"] == [200, True]
+    unknown = "ModelNotFound: model 'irs' not found; did you mean 'iris'?"
+    assert day["messages"] == [["to iris", ""], ["to irs", unknown], ["to iris", ""], []]
+
+
+def test_a_rollback_holds_in_all_replicas(day: dict[str, Any]) -> None:
+    """One replica was asked for it; the others follow, and new ones after a restart."""
+    assert day["rollback"] == [200, [10, 10], [0, 0], [0, 0]]
+
+
+def test_a_file_scored_on_the_cluster_is_that_of_one_process(day: dict[str, Any]) -> None:
+    """With the error of the row that failed."""
+    assert day["scored"] == [1, 1, True, 3000]

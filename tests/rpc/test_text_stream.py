@@ -11,7 +11,7 @@ import pytest
 from grpc import aio
 from tritonclient.grpc import InferInput
 from tritonclient.grpc.aio import InferenceServerClient
-from tritonclient.utils import InferenceServerException
+from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from cohort.errors import NotReady
 from cohort.rpc.inference_pb2 import ModelStreamInferResponse
@@ -131,7 +131,7 @@ async def test_an_error_ends_its_request_only(aviary: Aviary, client: Client) ->
     refused = [await told(stream) for _ in range(2)]
     assert {one.infer_response.id: one.error_message.split(",")[0] for one in refused} == {
         "1": "InvalidInput: temperature must be a number from 0 to 2",
-        "2": "InvalidInput: the prompt has 64 tokens; the limit is 64",
+        "2": "InvalidInput: this model's maximum context length is 64 tokens; the prompt has 64",
     }
     aviary.parrot.pauses_after = 1
     await stream.write(asking("a b", "3"))
@@ -215,6 +215,39 @@ async def test_tritons_client_reads_a_stream(aviary: Aviary) -> None:
     (error,) = errors
     assert isinstance(error, InferenceServerException)
     assert "top_k must be a whole number >= -1" in error.message()
+
+
+async def test_tritons_clients_may_send_parameters_as_tensors(
+    aviary: Aviary, client: Client
+) -> None:
+    """Those of Triton's backends do; other inputs that the model does not have are refused."""
+    tensors = {
+        "stream": np.array([False]),
+        "sampling_parameters": np.array([b'{"max_tokens": 2, "temperature": 0.5}'], object),
+        "top_k": np.array([[3]], np.uint32),
+        "stop_words": np.array([b"x", b"y"], object),
+    }
+    inputs = []
+    for name, array in tensors.items():
+        inputs.append(InferInput(name, list(array.shape), np_to_triton_dtype(array.dtype)))
+        inputs[-1].set_data_from_numpy(array)
+    text = InferInput("text_input", [1], "BYTES")
+    text.set_data_from_numpy(np.array([b"one two three"], object))
+    other = InferInput("depth", [1], "INT32")
+    other.set_data_from_numpy(np.array([1], np.int32))
+
+    async def requests() -> AsyncIterator[dict[str, Any]]:
+        yield {"model_name": "m", "inputs": [text, *inputs]}
+        yield {"model_name": "m", "inputs": [text, other]}
+
+    async with InferenceServerClient(aviary.grpc) as triton:
+        (whole, error), (_, refused) = [one async for one in triton.stream_infer(requests())]
+    assert error is None
+    assert whole.as_numpy("text_output").tolist() == [b"one two"]
+    request = aviary.parrot.said[0].request
+    assert (request.sampling.top_k, request.sampling.temperature) == (3, 0.5)
+    assert request.stop == ("x", "y")
+    assert "'depth'" in refused.message()
 
 
 async def test_the_end_of_the_calls_time_ends_the_work(aviary: Aviary, client: Client) -> None:

@@ -6,9 +6,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from cohort.errors import InvalidInput
 from cohort.metrics import Metrics
+from cohort.observability.tracing import RequestSpan
+from cohort.observability.tracing.batches import BatchSpans
 from tests.aviary import Aviary, open_aviary
 from tests.engines import ControlledEngine, make_entry, make_registry
 from tests.parrot_callers import ask
@@ -48,6 +53,30 @@ async def test_a_refused_prompt_is_an_error_without_parts(aviary: Aviary) -> Non
     assert heard.parts == []
     assert isinstance(heard.error, InvalidInput)
     assert heard.error.parameter == "prompt"
+
+
+@pytest.mark.parametrize("leave_after", [0, 3])
+async def test_a_span_has_the_tokens_of_an_answer(aviary: Aviary, leave_after: int) -> None:
+    """They are OpenTelemetry's attributes; a caller that leaves has those so far."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    tracer = provider.get_tracer("test")
+    root = tracer.start_span("request")
+    batches = BatchSpans(tracer)
+    span = RequestSpan(batches, root, batches.under(root))
+    _, heard = ask(aviary, "one two three", leave_after=leave_after, span=span)
+    await heard.over.wait()
+    span.end()
+    (found,) = [
+        dict(one.attributes or {}) for one in exporter.get_finished_spans() if one.name == "request"
+    ]
+    assert found["gen_ai.request.model"] == "m"
+    assert found["gen_ai.operation.name"] == "text_completion"
+    assert found["gen_ai.usage.input_tokens"] == 3
+    assert found["gen_ai.usage.output_tokens"] == (2 if leave_after else 3)
+    assert found.get("gen_ai.response.finish_reasons") == (None if leave_after else ("stop",))
+    assert float(str(found["cohort.first_token.seconds"])) > 0
 
 
 def test_an_engine_of_tensors_has_no_text() -> None:

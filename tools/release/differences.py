@@ -105,6 +105,8 @@ def _is_wider(fact: str, old: object, new: object) -> bool:
             return set(map(str, new)) > set(map(str, old))
         case (("minimum" | "maximum" | "minItems" | "maxItems" | "choices" | "pattern"), _, None):
             return True
+        case "kind", ("file" | "directory"), "path":
+            return True
         case "default", None, _:
             return True
     return False

@@ -222,13 +222,13 @@ class _Wanted(NamedTuple):
 
 def _wanted(snapshot: Snapshot, named: Mapping[str, Set[int]]) -> Iterator[_Wanted]:
     from cohort.registry import Source, select_versions
-    from cohort.repository import MODEL_FILE
+    from cohort.repository import PIPELINE_FILE
 
     for name, sources in select_versions(snapshot, {}, pinned=named).items():
         model = snapshot.models[name]
         if model.config is not None:
             for number in sources:
-                if number in model.versions and model.versions[number].path.name == MODEL_FILE:
+                if number in model.versions and model.versions[number].path.name != PIPELINE_FILE:
                     found = model.versions[number]
                     source = Source(found.path, found.stamp, model.config)
                     yield _Wanted(f"{name}/{number}", source, model.config)
@@ -294,8 +294,10 @@ def _open_all(
 
     from cohort.batching import plan_padding
     from cohort.cli.callers_view import as_callers_see
+    from cohort.cli.language_models import in_words, open_and_describe
     from cohort.cli.row_notes import row_notes
     from cohort.errors import LoadFailed, quoted
+    from cohort.generative.factory import is_language_model
     from cohort.process.version_table import Footnotes, spec_cell, version_table
     from cohort.processing import asked_by_config, with_trial
     from cohort.repository import Problem
@@ -309,6 +311,19 @@ def _open_all(
     for label, listed, config in track(
         wanted, "Opening", console=stderr, transient=True, disable=not stderr.is_terminal
     ):
+        if is_language_model(listed.path):
+            try:
+                signature, described, text = open_and_describe(listed, opener)
+            except LoadFailed as error:
+                problems.append(Problem(f"{label}/{listed.path.name}", "", str(error)))
+            else:
+                placement = described.placement
+                name, _, number = label.partition("/")
+                cells = spec_cell(signature.inputs), spec_cell(signature.outputs)
+                mark = footnotes.mark(placement.active, placement.footnote)
+                table.add_row(name, number, *cells, mark)
+                notes.append(f"{label}: {in_words(text)}")
+            continue
         source = with_trial(listed, asked_by_config(listed))
         try:
             opened = opener.open(source)
@@ -319,7 +334,6 @@ def _open_all(
             problems.append(Problem(file, "", sentence))
             continue
         session = opened.session
-        name, _, number = label.partition("/")
         try:
             signature, more = as_callers_see(
                 source, session, runs_code=settings.model_code == "allow"

@@ -57,7 +57,11 @@ def profile(
     settings = options.settings_from(context)
     from cohort.errors import CohortError
 
+    for problem in options.fetch_models(settings):
+        click.echo(f"Warning: {problem}", err=True)
     try:
+        if _describe_text(settings, model, number, as_json=as_json):
+            return
         measured = _measure(settings, model, number, fresh=fresh)
     except (CohortError, OSError) as error:
         click.echo(f"Error: {error}", err=True)
@@ -88,6 +92,32 @@ class _Measured:
         return replace(self.policy, max_batch_size=self.found.profile.max_batch_size)
 
 
+def _describe_text(settings: Settings, model: str, number: int | None, *, as_json: bool) -> bool:
+    """Describe a language model, which needs no profile; return False for another model."""
+    from cohort.cli.language_models import in_words, open_and_describe
+    from cohort.generative.factory import is_language_model
+    from cohort.operating import describe_text
+
+    number, source, _ = _find(settings.models_folder, model, number)
+    if not is_language_model(source.path):
+        return False
+    opener = options.opening(settings)
+    try:
+        *_, text = open_and_describe(source, opener)
+    finally:
+        if opener.inspector is not None:
+            opener.inspector.rest()
+    if as_json:
+        about = {"model": model, "version": str(number), "language_model": describe_text(text)}
+        click.echo(json.dumps(about, indent=2))
+    else:
+        click.echo(
+            f"{model}/{number}: {in_words(text)}.\nIts steps are not profiled; measure a server "
+            f"with cohort bench --chat --model {model}."
+        )
+    return True
+
+
 def _measure(settings: Settings, model: str, number: int | None, *, fresh: bool) -> _Measured:
     from rich.progress import Progress, SpinnerColumn, TextColumn
 
@@ -105,8 +135,6 @@ def _measure(settings: Settings, model: str, number: int | None, *, fresh: bool)
     from cohort.session import Signature
 
     version_opener = options.opening(settings)
-    for problem in options.fetch_models(settings):
-        click.echo(f"Warning: {problem}", err=True)
     number, source, config = _find(settings.models_folder, model, number)
     stderr = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"))
@@ -162,9 +190,9 @@ def _find(folder: Path, model: str, number: int | None) -> tuple[int, Source, Mo
     """Return the version to profile. Raises a CohortError that lists the available ones."""
     from cohort.errors import LoadFailed, available, did_you_mean, quoted
     from cohort.registry import Source
-    from cohort.repository import scan
+    from cohort.repository import GENAI_FILE, MODEL_FILE, scan
 
-    models = scan(folder, quiet=0).models
+    models = scan(folder, quiet=0, kinds=(GENAI_FILE, MODEL_FILE)).models
     if model not in models:
         there = did_you_mean(model, models)
         raise LoadFailed(f"model {quoted(model)} not found in {folder}{there}")

@@ -72,6 +72,15 @@ _BIAS = _Limits(-100, 100)
 _TOKEN = _Limits(0, MAX_TOKENS, whole=True)
 _ONLY_ONE = ("n", "best_of", "beam_width")
 
+PARAMETERS = frozenset(
+    {
+        *(*_SAMPLING, *_SEEDS, *_COUNTS, *_ONLY_ONE, PACKED),
+        *("stop", "stop_words", "bad_words", "logit_bias", "ignore_eos"),
+        *("stream", "exclude_input_in_output"),
+    }
+)
+"""All names of parameters, which Triton's clients may send as tensors."""
+
 
 def read_generation(
     prompt: Prompt, given: Mapping[str, object], defaults: Sampling, *, logprobs: int | None = None

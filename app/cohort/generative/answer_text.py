@@ -10,22 +10,21 @@ from cohort.errors import InvalidInput
 from cohort.generation import Conversation, GenerationRequest
 from cohort.generative.vocabulary import Vocabulary
 
-MAX_STOPS = 16
+STOP_STRINGS = 16
 
-MAX_STOP_CHARACTERS = 1024
+STOP_CHARACTERS = 1024
 
 _Utf8 = getincrementaldecoder("utf-8")
 
 
 def check_stop(stop: Sequence[str]) -> None:
     """Check the number and the lengths of stop strings. Raises InvalidInput."""
-    if len(stop) > MAX_STOPS:
-        raise InvalidInput(f"stop has {len(stop)} strings; the limit is {MAX_STOPS}", "stop")
+    if len(stop) > STOP_STRINGS:
+        raise InvalidInput(f"stop has {len(stop)} strings; the limit is {STOP_STRINGS}", "stop")
     for one in stop:
-        if not 0 < len(one) <= MAX_STOP_CHARACTERS:
+        if not 0 < len(one) <= STOP_CHARACTERS:
             raise InvalidInput(
-                f"a stop string must have from 1 to {MAX_STOP_CHARACTERS} characters, "
-                f"got {len(one)}",
+                f"a stop string must have from 1 to {STOP_CHARACTERS} characters, got {len(one)}",
                 "stop",
             )
 
@@ -127,7 +126,7 @@ class AnswerText:
 
 @lru_cache(maxsize=256)
 def _fallbacks(stop: str) -> Sequence[int]:
-    """Return for each prefix the length of its longest proper suffix that is a prefix, too."""
+    """Return for each prefix the length of its longest proper suffix that is also a prefix."""
     lengths = [0]
     for letter in stop[1:]:
         matched = lengths[-1]

@@ -65,19 +65,21 @@ class CacheMemory:
                 _give_back(self._memory, start, stop - start)
 
 
+LINUX = sys.platform == "linux"
+
 NO_RESERVE = 0x4000
 """Linux's MAP_NORESERVE, which Python names since 3.13: the size does not count as memory."""
 
 
 def _reserve(size: int) -> mmap.mmap:
     """Return memory that uses no memory of the machine until it is written."""
-    if sys.platform == "linux":
+    if LINUX:
         # By default, a mapping is shared, and DONTNEED keeps its content.
         return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE)
-    else:  # noqa: RET505 - otherwise mypy calls it unreachable
+    else:
         return mmap.mmap(-1, size)
 
 
 def _give_back(memory: mmap.mmap, start: int, size: int) -> None:
-    if sys.platform == "linux":
+    if LINUX:
         memory.madvise(mmap.MADV_DONTNEED, start, size)

@@ -16,7 +16,7 @@ from cohort.generative.chat_sandbox import ChatSandbox, check_weight, render_bou
 
 MAX_TEMPLATE_BYTES = 1 << 20
 
-MAX_CONFIG_BYTES = 16 << 20
+TOKENIZER_CONFIG_BYTES = 16 << 20
 
 TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token")
 
@@ -105,7 +105,7 @@ def _read_arguments(call: Any) -> Any:
 
 
 def open_template(folder: Path) -> ChatTemplate | None:
-    """Read the chat template of a version's folder; None if it has none.
+    """Read the chat template of a version's folder; None if there is no template.
 
     It is in chat_template.jinja, or in tokenizer_config.json, alone or as the one named "default".
     Raises LoadFailed.
@@ -136,7 +136,7 @@ def _checked(source: str) -> str:
 
 
 def _read_config(file: Path) -> dict[str, Any]:
-    text = _read(file, MAX_CONFIG_BYTES)
+    text = _read(file, TOKENIZER_CONFIG_BYTES)
     if text is None:
         return {}
     try:

@@ -13,9 +13,7 @@ from cohort.errors import LoadFailed, quoted
 from cohort.generation import Sampling
 from cohort.tensors import TensorSpec
 
-GENAI_FILE = "genai_config.json"
-
-MAX_CONFIG_BYTES = 2**20
+MAX_GENAI_BYTES = 2**20
 MAX_LAYERS = 1024
 MAX_CONTEXT = 2**24
 MAX_TOKEN = 2**31 - 1
@@ -157,11 +155,11 @@ def _read_neighbour(folder: Path, name: str) -> object:
 def _read_json(path: Path) -> object:
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_CONFIG_BYTES + 1)
+            content = file.read(MAX_GENAI_BYTES + 1)
     except OSError as error:
         raise LoadFailed(f"its {path.name} cannot be read: {error.strerror}") from error
-    if len(content) > MAX_CONFIG_BYTES:
-        raise LoadFailed(f"its {path.name} is larger than {MAX_CONFIG_BYTES >> 20} MB")
+    if len(content) > MAX_GENAI_BYTES:
+        raise LoadFailed(f"its {path.name} is larger than {MAX_GENAI_BYTES >> 20} MB")
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cohort.errors import LoadFailed
-from cohort.generative.config import GENAI_FILE, is_decoder
+from cohort.generative.config import is_decoder
 from cohort.generative.events import GenerationEvent, GenerationState, MakeObserver
 from cohort.onnx_engine import VersionOpener
 from cohort.registry import EngineFactory, OpenedVersion, Source
 from cohort.registry.wrapping import FactoryAround
+from cohort.repository import GENAI_FILE
 from cohort.scheduling import RunQueue
 from cohort.session import CancellationToken, read_signature
+
+if TYPE_CHECKING:
+    from cohort.generative.opening import OpenedLanguageModel
 
 EXTRA = "cohort[generative]"
 
@@ -38,6 +43,11 @@ def is_plain_decoder(path: Path) -> bool:
     return is_decoder([one.name for one in found.inputs], [one.name for one in found.outputs])
 
 
+def is_language_model(path: Path) -> bool:
+    """Return True if a version with this file is a language model."""
+    return path.name == GENAI_FILE or is_plain_decoder(path)
+
+
 class GenerativeEngines:
     """Opens `genai_config.json` with a decoder. Implements `EngineFactory`.
 
@@ -57,7 +67,7 @@ class GenerativeEngines:
     ) -> None:
         self._wake, self._opener, self._count = wake, opener, count
 
-    def open(self, source: Source, token: CancellationToken) -> OpenedVersion:
+    def open(self, source: Source, token: CancellationToken) -> OpenedLanguageModel:
         """See `EngineFactory`. Raises LoadFailed if the extra's packages are missing."""
         try:
             from cohort.generative.opening import open_language_model  # noqa: PLC0415 - an extra

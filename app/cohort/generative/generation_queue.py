@@ -117,7 +117,7 @@ class GenerationQueue:
         self._timers: dict[TextTicket, asyncio.TimerHandle] = {}
         self._ready = 0.0
         self._seconds = 0.01
-        self._prompt_seconds = self._decode_seconds = 0.0  # of one token; of one step
+        self._prompt_seconds = self._decode_seconds = 0.0  # a token's, a step's
         self._entered = self._prefill_turn = 0
         self._last_turns: dict[str, int] = {}
         self._closed = False
@@ -437,6 +437,8 @@ class GenerationQueue:
         chunks = next_chunks(self._running, self._unit, most, self._last_turns, self._prefill_turn)
         if chunks:
             self._prefill_turn += 1
+            callers = {one.caller for one in self._running}
+            self._last_turns = {c: turn for c, turn in self._last_turns.items() if c in callers}
         room = self._budget - sum(one.reserved for one in self._running)
         room = room // self._block - len(self._prefixes)
         for position, stop in chunks:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from cohort.errors import LoadFailed
 from cohort.generative.config import (
-    GENAI_FILE,
     DecoderConfig,
     describe_export,
     read_genai_config,
@@ -23,7 +22,7 @@ from cohort.generative.trial import parts_are_exact, try_decoder
 from cohort.generative.vocabulary import Vocabulary, open_vocabulary
 from cohort.onnx_engine import OpenVersion, VersionOpener
 from cohort.registry import EngineDescription, Site, Source, TextDescription
-from cohort.repository import GenerationPolicy, ModelConfig, Published
+from cohort.repository import GENAI_FILE, GenerationPolicy, ModelConfig, Published
 from cohort.scheduling import RunQueue
 from cohort.session import (
     AssignedNode,
@@ -211,12 +210,22 @@ class OpenedLanguageModel:
             self._vocabulary,
             limits,
             queue,
-            description=self._describe,
+            description=self.describe,
             timeout=self._config.timeout_ms / 1000,
             example=_example(self._config),
         )
 
-    def _describe(self) -> EngineDescription:
+    @property
+    def text(self) -> TextDescription:
+        """The language model."""
+        return TextDescription(
+            min(self._found.context_length, self._budget),
+            self._vocabulary.template is not None,
+            self._budget * self._decoder.token_bytes,
+        )
+
+    def describe(self) -> EngineDescription:
+        """Describe its engine."""
         session = self._opened.session
         cache = self._budget * self._decoder.token_bytes
         way = "one after the other" if isinstance(self._decoder, PlainDecoder) else "in one run"
@@ -231,11 +240,7 @@ class OpenedLanguageModel:
             self._opened.files,
             self._opened.published,
             processing={"text_input": sentence},
-            text=TextDescription(
-                min(self._found.context_length, self._budget),
-                self._vocabulary.template is not None,
-                cache,
-            ),
+            text=self.text,
         )
 
     def close(self) -> None:

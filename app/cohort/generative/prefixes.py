@@ -15,7 +15,7 @@ def name_blocks(tokens: Sequence[int], block: int) -> tuple[bytes, ...]:
     """Return a name for each whole block of a prompt: the digest of all tokens up to its end.
 
     The last two tokens are in no block. So the last run of a prompt is the same one with and
-    without kept blocks, and has more than one token: single tokens have other kernels.
+    without kept blocks. It has more than one token, because single tokens have other kernels.
     """
     whole = max(len(tokens) - 2, 0) // block
     content = np.array(tokens[: whole * block], np.int64).tobytes()

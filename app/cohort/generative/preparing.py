@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cohort.errors import InvalidInput
 from cohort.generation import Conversation, GenerationRequest
+from cohort.generative.answer_text import check_stop
 from cohort.generative.guidance import compile_guide
 from cohort.generative.prefixes import name_blocks
 from cohort.generative.sampling import check_sampling
@@ -42,7 +43,9 @@ def prepare(request: GenerationRequest, vocabulary: Vocabulary, limits: Limits) 
     """Tokenize a request's prompt and check its limits, on any thread. Raises InvalidInput."""
     if not 1 <= request.choices <= MAX_CHOICES:
         raise InvalidInput(f"n must be from 1 to {MAX_CHOICES}, got {request.choices}", "n")
+    check_stop(request.stop)
     check_sampling(request.sampling, vocabulary.size, request.logprobs)
+    check_stop(request.stop)
     field = "messages" if isinstance(request.prompt, Conversation) else "prompt"
     text, tokens = _tokenize(request, vocabulary, limits.vocabulary, field)
     most = _max_tokens(request, len(tokens), limits, field)

@@ -1,6 +1,6 @@
 """The choice of the next token of many answers, from the logits of one run.
 
-A row's choice depends on its logits and its chooser alone, to the bit: sums run over blocks of one
+A row's choice depends on its logits and its chooser alone, to the bit. Sums run over blocks of one
 row, and every other operation is exact or elementwise.
 """
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from cohort.errors import CohortError, InferenceFailed, InvalidInput
 from cohort.generation import Sampling
+from cohort.generative.penalties import SeenTokens, penalises
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
@@ -138,7 +139,7 @@ class Chooser:
         self.logprobs = logprobs
         self.guide = guide
         self.greedy = sampling.temperature < GREEDY or sampling.top_k == 1
-        self._seen = _Seen(prompt) if _penalises(sampling) else None
+        self._seen = SeenTokens(prompt) if penalises(sampling) else None
         bias = sampling.logit_bias
         self._biased: Ids = np.fromiter(bias.keys(), np.int64, len(bias))
         self._bias: Floats = np.fromiter(bias.values(), np.float32, len(bias))
@@ -317,7 +318,7 @@ def _keep_nucleus(likely: Floats, top_p: float) -> None:
     """
     total = float(_block_sums(likely[None]).sum())
     needed = total * top_p
-    # Tokens with less than this are at most half of what is left out.
+    # Tokens with less than this sum to at most half of the probability that is left out.
     ids = np.flatnonzero(likely >= np.float32((total - needed) / (2 * len(likely))))
     values = likely[ids]
     before = 0.0
@@ -372,48 +373,6 @@ def _block_sums(likely: Floats) -> Floats:
     """Return the sum of each block of each row, [rows, blocks]."""
     sums: Floats = likely.reshape(len(likely), -1, BLOCK).sum(axis=2)
     return sums
-
-
-def _penalises(sampling: Sampling) -> bool:
-    return (
-        sampling.repetition_penalty != 1
-        or sampling.presence_penalty != 0
-        or sampling.frequency_penalty != 0
-    )
-
-
-class _Seen:
-    """The tokens of a prompt and its answer, and how often each occurred in the answer."""
-
-    def __init__(self, prompt: Sequence[int]) -> None:
-        unique = np.unique(np.asarray(prompt, np.int64))
-        self._place = {token: i for i, token in enumerate(unique.tolist())}
-        self._tokens: Ids = np.resize(unique, max(2 * len(unique), 16))
-        self._counts: Floats = np.zeros(len(self._tokens), np.float32)
-
-    def add(self, token: int) -> None:
-        """Count a token of the answer."""
-        place = self._place.setdefault(token, len(self._place))
-        if place == len(self._tokens):
-            self._tokens = np.resize(self._tokens, 2 * place)
-            self._counts = np.concatenate([self._counts, np.zeros(place, np.float32)])
-        self._tokens[place] = token
-        self._counts[place] += 1
-
-    def penalise(self, logits: Floats, sampling: Sampling) -> None:
-        """Change the logits of the tokens."""
-        count = len(self._place)
-        tokens, counts = self._tokens[:count], self._counts[:count]
-        inside = tokens < len(logits)
-        if not inside.all():
-            tokens, counts = tokens[inside], counts[inside]
-        values = logits[tokens]
-        if sampling.repetition_penalty != 1:
-            penalty = np.float32(sampling.repetition_penalty)
-            values = np.where(values > 0, values / penalty, values * penalty)
-        values -= counts * np.float32(sampling.frequency_penalty)
-        values -= (counts > 0) * np.float32(sampling.presence_penalty)
-        logits[tokens] = values
 
 
 def _generator(seed: int | None, choice: int) -> np.random.Generator:

@@ -15,7 +15,7 @@ from cohort.generation import (
     TokenLogprob,
     Usage,
 )
-from cohort.generative.answer_text import AnswerText
+from cohort.generative.answer_text import begin_answer
 from cohort.generative.guidance import CompiledGuide
 from cohort.generative.sampling import Chooser, Chosen
 from cohort.generative.vocabulary import Vocabulary
@@ -132,7 +132,7 @@ class ChoiceSequence:
             logprobs=request.logprobs,
             guide=None if prepared.guide is None else prepared.guide.start(),
         )
-        self._text = AnswerText(vocabulary, request.stop)
+        self._text = begin_answer(vocabulary, request, prepared.prompt)
 
     @property
     def total(self) -> int:
@@ -152,8 +152,8 @@ class ChoiceSequence:
             text, self.finish = self._text.rest(), "stop"
         else:
             text = self._text.add(token)
-            if self._text.stopped:
-                self.finish = "stop"
+            if self._text.stopped or self.chooser.ended:
+                text, self.finish = text + self._text.rest(), "stop"
             elif self.total >= self.limit:
                 text, self.finish = text + self._text.rest(), "length"
         logprobs = () if request.logprobs is None else (self._logprob(chosen),)

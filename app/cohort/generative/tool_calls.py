@@ -140,7 +140,7 @@ class ToolCallReader:
         return True
 
     def _read_after(self) -> bool:
-        """Leave out what stands after a call. Return False if more text is needed."""
+        """Leave out the text that ends a call. Return False if more text is needed."""
         start = self._text.lstrip()
         skipped = [self._style.end, ";"] if self._style.bare else [self._style.end]
         for one in filter(None, skipped):
@@ -209,7 +209,7 @@ def _start(text: str, style: Style) -> int | None:
 
 
 def _parse(text: str, start: int, end: int, style: Style) -> list[ToolCall] | None:
-    """Return the calls of a value; None if it is no call."""
+    """Return the calls of a value; None if it is not a call."""
     try:
         value = json.loads(text[start:end])
     except (ValueError, RecursionError):

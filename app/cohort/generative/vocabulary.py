@@ -10,9 +10,10 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from cohort.errors import InvalidInput, LoadFailed, TooLarge
+from cohort.errors import InvalidInput, LoadFailed, TooLarge, quoted
 from cohort.generative.chat_template import ChatTemplate, open_template
 from cohort.generative.tool_calls import TOOL_MARKERS
+from cohort.processing.patterns import is_explosive
 from cohort.processing.tokenizing import encode_text, measure, open_tokenizer
 
 MAX_PROMPT_CHARACTERS = 1 << 20
@@ -20,6 +21,9 @@ MAX_PROMPT_CHARACTERS = 1 << 20
 
 MAX_TOKENS = 1 << 20
 """Maximum ids of a vocabulary."""
+
+MAX_BYTES = 1 << 28
+"""Maximum bytes of all tokens, as a decoder can write long texts for short tokens."""
 
 ANCHOR = "a"
 """A text before a token, to see how the token continues a text."""
@@ -31,7 +35,7 @@ class Vocabulary:
     size: The largest id plus 1, those of added tokens included.
     end_tokens: The ids that end an answer.
     special: The ids that are not part of texts, such as end tokens.
-    template: The chat template; None if the model has none.
+    template: The chat template; None: the model does not chat.
     tool_tokens: Special tokens that begin calls of tools; `AnswerText` shows them if asked to.
     most_characters: The maximum characters of a prompt.
     """
@@ -107,7 +111,7 @@ def _read_bytes(
 
     The decoder of the library is asked for each token, as it only decodes whole texts.
     """
-    kinds = list(_kinds(tokenizer))
+    kinds = [kind for kind in _kinds(tokenizer) if kind != "Fuse"]
     first: dict[int, bytes] = {}
     inside = [b""] * size
     if kinds == ["ByteLevel"]:
@@ -120,6 +124,7 @@ def _read_bytes(
     decode = " ".join if tokenizer.decoder is None else tokenizer.decoder.decode
     if decode([ANCHOR]) != ANCHOR:
         raise LoadFailed(f"tokenizer.json has the decoder {'+'.join(kinds)}: it changes plain text")
+    total = 0
     for token, name in names.items():
         if "ByteFallback" in kinds and (byte := _fallback(name)) is not None:
             rest = byte
@@ -130,19 +135,27 @@ def _read_bytes(
         inside[token] = rest
         if start != rest:
             first[token] = start
+        total += len(rest)
+        if total > MAX_BYTES:
+            raise LoadFailed(f"the tokens of tokenizer.json have more than {MAX_BYTES >> 20} MiB")
     return first, inside
 
 
 def _kinds(tokenizer: Tokenizer) -> Iterator[str]:
-    """Yield the types of the parts of the decoder."""
+    """Yield the types of the parts of the decoder. Raises LoadFailed for slow expressions."""
     if tokenizer.decoder is not None:
         found: list[Any] = [json.loads(tokenizer.decoder.__getstate__())]
         while found:
             one = found.pop(0)
             if one["type"] == "Sequence":
                 found = [*one["decoders"], *found]
-            else:
-                yield one["type"]
+                continue
+            pattern = one["pattern"].get("Regex") if one["type"] == "Replace" else None
+            if pattern is not None and is_explosive(pattern):
+                raise LoadFailed(
+                    f"tokenizer.json: the decoder's expression {quoted(pattern)} may never finish"
+                )
+            yield one["type"]
 
 
 def _letters() -> dict[int, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -23,7 +23,7 @@ from cohort.codec.json_tensors import checked_shape, out_of_range, wrong_count
 from cohort.codec.labels import Labeller, chosen
 from cohort.errors import InvalidInput, quoted
 from cohort.open_inference.classification import classify, has_rows
-from cohort.open_inference.parameters import write_shared
+from cohort.open_inference.parameters import NO_PARAMETERS, Parameters, write_shared
 from cohort.open_inference.regions import NO_REGIONS, Region, Regions, SharedPart
 from cohort.open_inference.request import InferRequest, InputTensor, RequestedOutput
 from cohort.serving import Lease, Outputs
@@ -98,6 +98,19 @@ class Inference:
         check_names(specs, request.inputs)
         inputs = request.inputs if not request.shared else self._read_shared(lease)
         return {spec.name: decode_input(spec, inputs[spec.name]) for spec in specs}
+
+    def take_parameters(self, names: Collection[str]) -> Parameters:
+        """Remove the inputs with these names, and return their values.
+
+        An input of one element is a value, and one of several elements is a list. Triton's backends
+        of language models read parameters from such inputs. Raises InvalidInput.
+        """
+        inputs = self.request.inputs
+        if not inputs.keys() & names:
+            return NO_PARAMETERS
+        kept = {name: one for name, one in inputs.items() if name not in names}
+        self.request = replace(self.request, inputs=kept)
+        return {name: _value(one) for name, one in inputs.items() if name in names}
 
     def _read_shared(self, lease: Lease) -> Mapping[str, InputTensor]:
         """Read the inputs that are in shared memory, and find the regions of outputs."""
@@ -249,6 +262,18 @@ def _output(
         best = classify(spec, array, wanted.classes, labels, by_row=by_row, check=check)
         return OutputTensor(spec.name, "BYTES", best, wanted.binary)
     return OutputTensor(spec.name, spec.datatype, array, wanted.binary)
+
+
+def _value(sent: InputTensor) -> object:
+    if not 0 < prod(sent.shape) <= MAX_VALUES:
+        raise InvalidInput(f"input {quoted(sent.name)} must have 1 to {MAX_VALUES} elements")
+    spec = TensorSpec(sent.name, sent.datatype, (None,) * len(sent.shape))
+    values: list[object] = decode_input(spec, sent).ravel().tolist()
+    return values[0] if len(values) == 1 else values
+
+
+MAX_VALUES = 64
+"""Maximum elements of an input that is a parameter."""
 
 
 def decode_input(spec: TensorSpec, sent: InputTensor) -> Array:

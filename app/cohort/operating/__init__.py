@@ -6,6 +6,7 @@ from cohort.operating.description import (
     describe_exactness,
     describe_profile,
     describe_rows,
+    describe_text,
 )
 from cohort.operating.drawings import NOT_ON_DISK
 from cohort.operating.health import ProcessHealth
@@ -38,5 +39,6 @@ __all__ = [
     "describe_exactness",
     "describe_profile",
     "describe_rows",
+    "describe_text",
     "in_turns",
 ]

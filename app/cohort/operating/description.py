@@ -20,6 +20,7 @@ from cohort.registry import (
     ModelEntry,
     PipelineDescription,
     State,
+    TextDescription,
     VersionEntry,
 )
 from cohort.repository import ModelConfig, Published
@@ -191,17 +192,22 @@ def describe_version(entry: VersionEntry, model: ModelEntry) -> Description:
     if (pipeline := description.pipeline) is not None:
         result["pipeline"] = _describe_pipeline(pipeline)
     if (text := description.text) is not None:
-        result["language_model"] = {
-            "context_length": text.context_length,
-            "chat": text.chats,
-            "cache_bytes": text.cache_bytes or None,
-        }
+        result["language_model"] = describe_text(text)
     if (batching := description.batching) is not None:
         result["batching"] = _describe_batching(batching, entry)
         result["profile"] = describe_profile(
             batching.profile, description.device, batching.unpredictable
         )
     return result
+
+
+def describe_text(text: TextDescription) -> Description:
+    """Describe a language model: its context in tokens, and the maximum bytes of its cache."""
+    return {
+        "context_length": text.context_length,
+        "chat": text.chats,
+        "cache_bytes": text.cache_bytes or None,
+    }
 
 
 def _describe_pipeline(pipeline: PipelineDescription) -> Description:

@@ -7,13 +7,15 @@ other. All workers of a host share it.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import shutil
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 from weakref import WeakValueDictionary
+from zlib import crc32
 
 from cohort.errors import (
     MODEL_NAME,
@@ -31,6 +33,9 @@ from cohort.session import ROOM
 
 ADDRESSES = ".addresses"
 """The subfolder with the address of each model, as the target of a link; scans ignore it."""
+
+TURNS, MAX_TURNS, TURN_SECONDS = ".turns", 64, 0.05
+"""The subfolder of locks, their number, and the interval of tries to get one."""
 
 PAGE = 100
 """Models in one page of the list."""
@@ -87,9 +92,19 @@ class MultiModel:
             await self.find(name)
             await self._forget(name)
 
-    def _turn(self, name: str) -> asyncio.Lock:
-        """Return the lock of a name: two unloads at once would also unload what comes after."""
-        return self._turns.setdefault(name, asyncio.Lock())
+    @asynccontextmanager
+    async def _turn(self, name: str) -> AsyncIterator[None]:
+        """Wait until no other request, of any worker, changes the same name.
+
+        Two unloads at once would also unload what comes after.
+        """
+        async with self._turns.setdefault(name, asyncio.Lock()):
+            (self._folder / TURNS).mkdir(parents=True, exist_ok=True)
+            turn = str(crc32(name.encode()) % MAX_TURNS)
+            with (self._folder / TURNS / turn).open("a") as lock:
+                while not _locked(lock):  # noqa: ASYNC110 - another process has it
+                    await asyncio.sleep(TURN_SECONDS)
+                yield
 
     async def find(self, name: str) -> Hosted:
         """Return a loaded model. Raises ModelNotFound."""
@@ -124,6 +139,11 @@ class MultiModel:
     def _link(self, name: str, address: str) -> None:
         folder = self._find_model(address)
         (self._folder / ADDRESSES).mkdir(parents=True, exist_ok=True)
+        with (self._folder / TURNS / "links").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # so that no two take the last place
+            self._link_model(name, address, folder)
+
+    def _link_model(self, name: str, address: str, folder: Path) -> None:
         loaded = self._names()
         if name not in loaded and self._most is not None and len(loaded) >= self._most:
             raise OutOfMemory(
@@ -177,6 +197,15 @@ class MultiModel:
     def _unlink(self, name: str) -> None:
         (self._folder / name).unlink(missing_ok=True)
         (self._folder / ADDRESSES / name).unlink(missing_ok=True)
+
+
+def _locked(file: TextIO) -> bool:
+    """Lock a file, until it is closed, unless it is locked."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _size_of(folder: Path) -> int:

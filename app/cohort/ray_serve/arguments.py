@@ -19,7 +19,7 @@ class Scale(BaseModel):
     cpus: CPUs that Ray reserves for a replica; default: 0.5.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     replicas: int | None = Field(None, ge=1)
     min_replicas: int = Field(1, ge=1)
@@ -54,6 +54,13 @@ class Arguments(Scale):
     dedicated: dict[str, Scale] = Field(default_factory=dict)
     settings: dict[str, Any] = Field(default_factory=dict)
     retries: int = Field(5, ge=0)
+
+    @field_validator("models")
+    @classmethod
+    def _named(cls, models: str) -> str:
+        if not models.strip():
+            raise ValueError("name a folder of models, or an address such as s3://bucket/models")
+        return models
 
     @field_validator("settings")
     @classmethod

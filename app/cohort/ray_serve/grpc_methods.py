@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
+from cohort.errors import CohortError
 from cohort.rpc import inference_pb2 as messages
+from cohort.rpc.errors import details_of
 
 SERVICE = messages.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 
 UNARY = [one.name for one in SERVICE.methods if not one.client_streaming]
-"""The methods that are served. ModelStreamInfer is not: Ray would pin it to one replica."""
+"""The methods with one message and one response."""
+
+STREAM = "ModelStreamInfer"
 
 
 class Raw(bytes):
@@ -27,8 +33,17 @@ def add_inference_service(servicer: object, server: Any) -> None:
     handlers: dict[str, Any] = {
         name: grpc.unary_unary_rpc_method_handler(getattr(servicer, name)) for name in UNARY
     }
+    handlers[STREAM] = grpc.stream_stream_rpc_method_handler(getattr(servicer, STREAM))
     handler = grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)
     server.add_generic_rpc_handlers((handler,))
+
+
+def failed_message(error: CohortError, message: bytes) -> bytes:
+    """Return the response of a stream to a message that no replica answered."""
+    response = messages.ModelStreamInferResponse(error_message=f"{error.code}: {details_of(error)}")
+    with suppress(DecodeError):
+        response.infer_response.id = messages.ModelInferRequest.FromString(message).id
+    return response.SerializeToString()
 
 
 def model_in(method: str, message: bytes) -> str | None:
@@ -37,7 +52,7 @@ def model_in(method: str, message: bytes) -> str | None:
     parsed: Any = getattr(messages, kind.name)
     try:
         found = parsed.FromString(message)
-    except ValueError:
+    except DecodeError:
         return None  # the replica answers with the reason
     for field in ("model_name", "name"):
         if field in kind.fields_by_name:

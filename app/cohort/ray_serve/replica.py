@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from time import monotonic
 from typing import Any
 
 import grpc
 from ray import serve
-from starlette.types import Message, Scope
 
 from cohort.connections.address_counts import Addresses
 from cohort.errors import CohortError, NotLoaded, NotReady
 from cohort.process.application import make_application
 from cohort.process.rpc import make_rpc
 from cohort.process.service import Service
+from cohort.ray_serve.asgi import answer
 from cohort.ray_serve.metrics import RayMetrics, durations
 from cohort.ray_serve.scaling import BUSY_SECONDS, QUEUE_SECONDS
 from cohort.ray_serve.wire import HttpRequest, HttpResponse, RpcRequest, RpcResponse
@@ -111,8 +111,18 @@ class Replica:
 
     async def http(self, request: HttpRequest, model: str | None) -> HttpResponse:
         """Answer an HTTP request, as `cohort serve` does."""
+        async with aclosing(self.http_stream(request, model)) as pieces:
+            response: HttpResponse = await anext(pieces)
+            response.body += b"".join([piece async for piece in pieces])
+            response.more = False
+            return response
+
+    async def http_stream(self, request: HttpRequest, model: str | None) -> AsyncGenerator[Any]:
+        """Yield a response, then the pieces of its body that follow."""
         await self._prepare(model)
-        return await answer(self.application, request)
+        async with aclosing(answer(self.application, request)) as pieces:
+            async for piece in pieces:
+                yield piece
 
     async def rpc(self, request: RpcRequest, model: str | None) -> RpcResponse:
         """Answer a unary gRPC call, as `cohort serve` does."""
@@ -122,9 +132,23 @@ class Replica:
         try:
             return RpcResponse(await call(request.message, metadata=metadata))
         except grpc.aio.AioRpcError as error:
-            trailing = [(name, value) for name, value in error.trailing_metadata() or ()]
-            code = error.code().value[0]
-            return RpcResponse(b"", code, error.details() or "", trailing)
+            return _failed(error)
+
+    async def rpc_stream(
+        self, request: RpcRequest, model: str | None
+    ) -> AsyncGenerator[RpcResponse]:
+        """Answer one message of a stream: with one response or several."""
+        await self._prepare(model)
+        metadata = [(name, value) for name, value in request.metadata if _is_callers(name)]
+        method: Any = self._channel.stream_stream(f"/{SERVICE}/{request.method}")
+        call = method(iter([request.message]), metadata=metadata)
+        try:
+            async for message in call:
+                yield RpcResponse(message)
+        except grpc.aio.AioRpcError as error:
+            yield _failed(error)
+        finally:
+            call.cancel()
 
     async def _prepare(self, model: str | None) -> None:
         await self.started()
@@ -150,6 +174,11 @@ class Replica:
         return self._stats
 
 
+def _failed(error: grpc.aio.AioRpcError) -> RpcResponse:
+    trailing = [(name, value) for name, value in error.trailing_metadata() or ()]
+    return RpcResponse(b"", error.code().value[0], error.details() or "", trailing)
+
+
 def _is_callers(name: str) -> bool:
     """Return False for metadata of the connection to Ray's proxy."""
     return not name.startswith((":", "grpc-")) and name not in {"user-agent", "content-type", "te"}
@@ -169,40 +198,3 @@ def replica_class(models_per_replica: int | None) -> type[Replica]:
             return await self.load(model)
 
     return MultiplexedReplica
-
-
-async def answer(application: Any, request: HttpRequest) -> HttpResponse:
-    """Return the response of an ASGI application."""
-    response, pieces, sent = HttpResponse(), [], False
-    scope: Scope = {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "http_version": "1.1",
-        "method": request.method,
-        "scheme": request.scheme,
-        "path": request.path,
-        "raw_path": request.path.encode(),
-        "query_string": request.query,
-        "root_path": "",
-        "headers": request.headers,
-        "client": request.client,
-        "server": None,
-    }
-
-    async def receive() -> Message:
-        nonlocal sent
-        if sent:
-            await asyncio.Event().wait()  # the caller stays until the response is complete
-        sent = True
-        return {"type": "http.request", "body": request.body, "more_body": False}
-
-    async def send(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            response.status = message["status"]
-            response.headers = [(bytes(name), bytes(value)) for name, value in message["headers"]]
-        else:
-            pieces.append(message.get("body", b""))
-
-    await application(scope, receive, send)
-    response.body = b"".join(pieces)
-    return response

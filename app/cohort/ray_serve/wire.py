@@ -11,6 +11,11 @@ Headers = list[tuple[bytes, bytes]]
 
 MODEL_PATH = re.compile(r"/(?:v1/|v2/)?models/([\w.-]+)", re.ASCII)
 
+ANSWERED_WHOLE = re.compile(
+    r".*[/:](?:predict|classify|regress|infer|invocations|invoke|ready)|(?:/v2)?/health/live"
+)
+"""Paths whose answers are not streams: whole answers pass Ray 4 ms faster."""
+
 FEW_BYTES = 1 << 16
 """Bodies up to this size are parsed for their model: it takes less than 0.2 ms."""
 
@@ -33,16 +38,23 @@ class HttpRequest:
 
 @dataclass(slots=True)
 class HttpResponse:
-    """An HTTP response."""
+    """An HTTP response.
+
+    more: True if pieces of its body follow.
+    """
 
     status: int = 500
     headers: Headers = field(default_factory=list)
     body: bytes = b""
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RpcRequest:
-    """A unary gRPC call: the method's name, its message and metadata."""
+    """A unary gRPC call, or a message of a stream.
+
+    method: The method's name.
+    """
 
     method: str
     message: bytes

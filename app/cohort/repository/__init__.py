@@ -88,6 +88,7 @@ from cohort.repository.snapshot import (
 )
 from cohort.repository.stamps import NEVER_SEEN, settled_stamp
 from cohort.repository.version_files import (
+    GENAI_FILE,
     MAX_FILES,
     MODEL_FILE,
     PIPELINE_FILE,
@@ -105,6 +106,7 @@ from cohort.repository.yaml_files import (
 __all__ = [
     "CONFIG_FILE",
     "EMPTY_FOLDER",
+    "GENAI_FILE",
     "MANIFEST_FILE",
     "MAX_FILES",
     "METADATA",

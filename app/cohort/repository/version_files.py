@@ -18,7 +18,10 @@ MODEL_FILE = "model.onnx"
 PIPELINE_FILE = "pipeline.yaml"
 """The file of a pipeline, a graph of other models, in a version's or model's folder."""
 
-VERSION_FILES = (MODEL_FILE, PIPELINE_FILE)
+GENAI_FILE = "genai_config.json"
+"""The description of a language model, next to its decoder."""
+
+VERSION_FILES = (GENAI_FILE, MODEL_FILE, PIPELINE_FILE)
 """The possible model files of a version; the first one found determines the kind."""
 
 NO_MODEL = f"has no {MODEL_FILE}"

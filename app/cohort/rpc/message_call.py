@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 
 from cohort.codec import is_own_view
 from cohort.errors import TooLarge
 from cohort.http2.send_queue import Part
-from cohort.open_inference import NO_REGIONS, Inference, Regions
+from cohort.open_inference import NO_REGIONS, Inference, Parameters, Regions
 from cohort.rpc.contents import read_request, write_response
 from cohort.rpc.inference_pb2 import ModelStreamInferResponse
 from cohort.rpc.wire import InferMessage, delimited
@@ -56,6 +56,10 @@ class MessageCall:
     def decode(self, lease: Lease) -> Arrays:
         """Make arrays of the message's tensors. Raises InvalidInput."""
         return self._inference.decode(lease)
+
+    def take_parameters(self, names: Collection[str]) -> Parameters:
+        """Return all parameters, also those that are inputs with these names."""
+        return {**self._inference.take_parameters(names), **self.parameters}
 
     def output_of(self, lease: Lease) -> str:
         """Return the name of the only output that the request may ask for. Raises InvalidInput."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from cohort.codec.sampling_parameters import read_flag, read_generation
+from cohort.codec.sampling_parameters import PARAMETERS, read_flag, read_generation
 from cohort.errors import InvalidInput
 from cohort.generation import GenerationRequest, Piece, PreparedGeneration, Usage
 from cohort.rpc.inference_pb2 import ModelInferResponse
@@ -32,7 +32,7 @@ class StreamExchange(Generation[Message]):
         if lease.served.text is None:
             super(Generation, self)._decode(lease)
             return
-        call = TextMessageCall(cast("MessageCall", self._call))
+        call = TextMessageCall(cast("MessageCall", self._call), lease)
         self._call = cast("Call[Message]", call)
         super()._decode(lease)
 
@@ -47,28 +47,35 @@ class TextMessageCall:
     Each response has the new text. The last one has no text and the mark of the last response;
     with the parameter `stream` set to false, there is only one response.
 
+    Triton's clients may send parameters as inputs.
+
     call: The request's message.
+    lease: The request's lease.
     """
 
-    def __init__(self, call: MessageCall) -> None:
+    def __init__(self, call: MessageCall, lease: Lease) -> None:
         self._call = call
         self.model, self.version, self.label = call.model, call.version, call.label
         self.timeout = call.timeout
         self.parameters: Mapping[str, object] = call.parameters
-        self.size = 0
+        self.size = call.decode_work(lease)
         self._output = ""
         self._finish = ""
         self._texts: list[str] = []
-        self._streamed = read_flag("stream", self.parameters.get("stream"), default=True)
-        self._echoes = not read_flag(
-            "exclude_input_in_output",
-            self.parameters.get("exclude_input_in_output"),
-            default=True,
-        )
+        self._streamed = True
 
     def request(self, lease: Lease) -> GenerationRequest:
         """See `TextCall`."""
         self._output = self._call.output_of(lease)
+        given = self._call.take_parameters(PARAMETERS)
+        self._streamed = read_flag("stream", given.get("stream"), default=True)
+        text = self._read_text(lease)
+        excluded = given.get("exclude_input_in_output")
+        if not read_flag("exclude_input_in_output", excluded, default=True):
+            self._texts.append(text)
+        return read_generation(text, given, lease.text.sampling)
+
+    def _read_text(self, lease: Lease) -> str:
         (name,) = (spec.name for spec in lease.inputs)
         texts = self._call.decode(lease)[name].ravel()
         if texts.size != 1:
@@ -80,9 +87,7 @@ class TextMessageCall:
         text = texts[0]
         if not isinstance(text, str):
             raise InvalidInput(f"{name} is not UTF-8 text", name)
-        if self._echoes:
-            self._texts.append(text)
-        return read_generation(text, self.parameters, lease.text.sampling)
+        return text
 
     def begin(self, lease: Lease, prepared: PreparedGeneration) -> Message | None:
         """Return None: the first response has text."""

@@ -53,7 +53,7 @@ class Signature:
     inputs: Its inputs.
     outputs: The chosen outputs, each followed by its labels if it has labels.
     rows: The rows of a request.
-    fixed: True if a request must have exactly so many.
+    fixed: True if a request must have exactly this number of rows.
     digest: A text that changes with the version's files.
     """
 

@@ -53,21 +53,28 @@ class Generation(Exchange[A]):
     """
 
     _times: AnswerTimes
+    _prepared: PreparedGeneration | None = None  # None before it is queued
     _charge: TokenCharge | None = None
 
     def leave(self, error: CohortError | None = None) -> None:
         """See `Exchange`."""
-        self._settle()
+        self._stop_counting()
         super().leave(error)
 
     def fail(self, error: Exception) -> None:
         """See `Exchange`."""
-        self._settle()
+        self._stop_counting()
         super().fail(error)
 
-    def _settle(self) -> None:
+    def _stop_counting(self) -> None:
+        """Settle the charge, and describe the answer so far in the span."""
+        if self.left:
+            return
         if self._charge is not None:
             self._charge.settle()
+        span, lease, prepared = self.context.span, self.lease, self._prepared
+        if span is not None and lease is not None and prepared is not None:
+            span.set(self._times.attributes(lease.model, prepared))
 
     def read_text(
         self,
@@ -109,6 +116,7 @@ class Generation(Exchange[A]):
         caller = self.context.caller
         if caller is not None and caller.tokens_per_minute is not None:
             self._charge = TokenCharge(caller, prepared)
+        self._prepared = prepared
         lease.generate(prepared, self, timeout=self._time_left())
         self._send(self._text_call.begin(lease, prepared))
 
@@ -133,7 +141,7 @@ class Generation(Exchange[A]):
             self.fail(error)
             return
         self._times.completed()
-        self._settle()
+        self._stop_counting()
         self.plane.observer.ran(self.context, self.lease)
         try:
             self._send(self._text_call.encode_end(self.lease, usage))

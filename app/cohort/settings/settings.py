@@ -30,14 +30,15 @@ from cohort.settings.values import (
     default_log_format,
     default_state,
     read_folders,
+    read_health_route,
     read_hosts,
     read_key_prefix,
     read_listened,
     read_models,
     read_origins,
+    read_predict_route,
     read_providers,
     read_root_path,
-    read_route,
     read_workers,
 )
 from cohort.system.platforms import platform_settings
@@ -118,10 +119,10 @@ class Settings(BaseSettings):
         "",
         description="Path prefix that a proxy keeps, such as /ml; paths without it also work.",
     )
-    predict_route: Annotated[str, BeforeValidator(read_route)] = Field(
+    predict_route: Annotated[str, BeforeValidator(read_predict_route)] = Field(
         "", description="Another path for /invocations, such as Vertex AI's AIP_PREDICT_ROUTE."
     )
-    health_route: Annotated[str, BeforeValidator(read_route)] = Field(
+    health_route: Annotated[str, BeforeValidator(read_health_route)] = Field(
         "", description="Another path for /health/ready, such as Vertex AI's AIP_HEALTH_ROUTE."
     )
     grpc_port: int = Field(8001, ge=0, le=65535, description="Port for gRPC; 0 disables gRPC.")

@@ -127,6 +127,32 @@ def read_route(value: object) -> str:
     return path
 
 
+_OWN_ROUTE = re.compile(
+    r"/(?:admin|docs|metrics|models|openapi\.json|playground|redoc)(?:/.*)?"
+    r"|/v1/models(?:/[^:]*)?|/v2(?:/(?!models/.*/infer).*)?"
+)
+_HEALTH_ROUTE = re.compile(r"/ping|(?:/v2)?/health/(?:live|ready)")
+_PREDICT_ROUTE = re.compile(r"/predict|/invocations|/v1/models/.*:.*|/v2/models/.*/infer")
+
+
+def read_predict_route(value: object) -> str:
+    """Read the path for predictions. Raises ValueError if it is another route of the server."""
+    path = read_route(value)
+    if _OWN_ROUTE.fullmatch(path) or _HEALTH_ROUTE.fullmatch(path):
+        raise ValueError(f"{path} is another route of the server; choose a path such as /predict")
+    return path
+
+
+def read_health_route(value: object) -> str:
+    """Read the path for readiness. Raises ValueError if it is another route of the server."""
+    path = read_route(value)
+    if _HEALTH_ROUTE.fullmatch(path):
+        return path
+    if _OWN_ROUTE.fullmatch(path) or _PREDICT_ROUTE.fullmatch(path):
+        raise ValueError(f"{path} is another route of the server; choose a path such as /health")
+    return path
+
+
 _KEY_PREFIX = re.compile(r"(?:/[A-Za-z0-9_][A-Za-z0-9._-]{0,63})?", re.ASCII)
 
 

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 @click.argument("source")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=click.Path(path_type=Path),
     metavar="FILE.onnx",
-    help="ONNX file to write; an existing file is replaced at the end. Optional for a "
-    "config.pbtxt: the result is then written next to it.",
+    help="ONNX file to write; an existing file is replaced at the end. For a language model: the "
+    "version folder. Optional for a config.pbtxt: the result is then written next to it.",
 )
 @click.option(
     "--example",
@@ -52,6 +52,17 @@ if TYPE_CHECKING:
     help="Class names to write into the metadata: a file with one name per line, or a,b,c.",
 )
 @click.option(
+    "--precision",
+    type=click.Choice(("fp32", "fp16", "int4")),
+    help="Datatype of a language model's weights; default: fp32.",
+)
+@click.option(
+    "--text",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.txt",
+    help="Text on which a language model is compared with its source; default: a short one.",
+)
+@click.option(
     "--verify/--no-verify",
     default=True,
     show_default=True,
@@ -71,28 +82,36 @@ def convert(
     dynamic: tuple[str, ...],
     classes: str | None,
     weights: str | None,
+    precision: str | None,
+    text: Path | None,
 ) -> Report:
     """Convert SOURCE, a model of a framework, to ONNX, and check that it gives the same outputs.
 
     SOURCE is a file, a folder, module:callable (a function that returns the model), or
     models:/NAME/VERSION in MLflow. If its framework is not installed, uv creates a separate
-    environment. Triton's config.pbtxt becomes a pipeline.yaml or config.yaml.
+    environment. Triton's config.pbtxt becomes a pipeline.yaml or config.yaml. A Hugging Face folder
+    of a language model becomes a version folder that answers text.
 
     \b
       cohort convert training:model --out models/churn/1/model.onnx
       cohort convert model.ubj --from xgboost --out model.onnx
       cohort convert model.joblib --trust-pickle --example rows.npz --out model.onnx
       cohort convert models/ensemble/config.pbtxt
+      cohort convert ./Llama-3.2-1B-Instruct --precision int4 --out models/chat/1
     """
     if source.endswith(".pbtxt"):
         return _from_triton(Path(source), out)
     if out is None:
         raise click.UsageError("Missing option '--out': the ONNX file to write")
+    from cohort_prepare.cli.language_model_report import language_model_report, refuse_options
     from cohort_prepare.converting import convert_source
     from cohort_prepare.detecting import open_source
     from cohort_prepare.evaluating.cases import read_cases
+    from cohort_prepare.language_models.converting import convert_language_model
     from cohort_prepare.mlflow_models import source_on_disk
 
+    if precision or text:
+        framework = framework or "generative"
     cases = read_cases(example) if example else None
     with progress() as shown:
         task = shown.add_task("Converting", total=None)
@@ -117,6 +136,22 @@ def convert(
                 on_progress=on_progress,
             ) as opened,
         ):
+            if opened.framework.name == "generative":
+                given = {"--example": example, "--opset": opset, "--dynamic": dynamic}
+                refuse_options({**given, "--classes": classes, "--weights": weights})
+                built = convert_language_model(
+                    opened,
+                    out,
+                    precision=precision or "fp32",
+                    text=text,
+                    verify=verify,
+                    on_progress=on_progress,
+                )
+                return language_model_report(built)
+            if precision or text:
+                raise click.UsageError(
+                    f"--precision and --text are for language models, not for --from {framework}"
+                )
             made = convert_source(
                 opened,
                 out,

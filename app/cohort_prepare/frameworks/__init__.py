@@ -25,6 +25,7 @@ class Framework:
     packages: Top-level modules of its model classes, to detect the framework of an object.
     suffixes: File suffixes, in lower case.
     folder_files: A folder that has one of these files is its model.
+    architectures: Architectures in the folder's `config.json`; default: any.
     """
 
     name: str
@@ -35,7 +36,17 @@ class Framework:
     packages: tuple[str, ...]
     suffixes: tuple[str, ...] = ()
     folder_files: tuple[str, ...] = ()
+    architectures: frozenset[str] = frozenset()
 
+
+LANGUAGE_MODELS = frozenset(
+    f"{name}ForCausalLM"
+    for name in (
+        *("Ernie4_5", "Gemma", "Gemma2", "Gemma3", "GptOss", "Granite", "HunYuanDenseV1", "Llama"),
+        *("Mistral", "Nemotron", "Olmo", "Phi", "Phi3", "Qwen2", "Qwen3", "SmolLM3"),
+    )
+)
+"""Architectures of text models that onnxruntime-genai 0.18 builds with a plain key-value cache."""
 
 ONNX = ("onnx==1.21.*", "protobuf<7")
 TENSORFLOW = ("tensorflow-cpu==2.21.*", "tf2onnx==1.17.*", *ONNX)
@@ -117,6 +128,19 @@ FRAMEWORKS: Mapping[str, Framework] = {
             ("paddlepaddle==3.3.*", "paddle2onnx==2.1.*", "onnx==1.17.*", "setuptools"),
             packages=("paddle",),
             suffixes=(".pdmodel",),
+        ),
+        Framework(
+            "generative",
+            "onnxruntime-genai",
+            "generative_models:GenerativeModels",
+            ("torch", "transformers", "onnxruntime_genai", "onnx_ir", "onnx"),
+            (
+                *("torch==2.13.*", "transformers==5.*", "onnxruntime-genai==0.18.*"),
+                *("onnxruntime==1.31.*", "onnx-ir>=0.2", *ONNX),
+            ),
+            packages=(),
+            folder_files=("config.json",),
+            architectures=LANGUAGE_MODELS,
         ),
         Framework(
             "huggingface",

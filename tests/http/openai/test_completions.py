@@ -72,3 +72,10 @@ async def test_one_wrong_prompt_fails_all(caller: Caller) -> None:
     assert response.status_code == 400
     assert response.json()["error"]["param"] == "prompt"
     assert caller.aviary.parrot.said == []
+
+
+async def test_more_token_ids_than_any_context_are_refused(caller: Caller) -> None:
+    """They are refused while they are read."""
+    response = await caller.complete([1] * 600_000)
+    assert response.status_code == 400
+    assert "more than 524288 elements" in response.json()["error"]["message"]

@@ -77,6 +77,8 @@ def test_what_is_removed_needs_a_major_version(group: str, name: str) -> None:
         ("metrics", "server_ready", {"kind": "counter"}, Change.MAJOR),
         ("errors", "Overloaded", {"http": 503}, Change.MAJOR),
         ("commands", "exit status: problems", {"status": 3}, Change.MAJOR),
+        ("commands", "cohort convert --example", {"kind": "path"}, Change.MINOR),
+        ("commands", "cohort optimize --out", {"kind": "file"}, Change.MAJOR),
         ("commands", "cohort serve --new", {"required": False}, Change.MINOR),
         ("commands", "cohort serve --new", {"required": True}, Change.MAJOR),
         ("routes", f"{PREDICT}.new", {"required": True}, Change.MAJOR),

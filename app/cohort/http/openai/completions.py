@@ -96,9 +96,8 @@ def read_prompts(fields: Fields) -> Prompts:
 def _token_ids(values: list[Any], place: str) -> tuple[int, ...]:
     if not values:
         raise wrong_value(place, "must not be empty")
-    for value in values:
-        if value.__class__ is not int or not 0 <= value <= MAX_TOKEN_ID:
-            raise wrong_value(place, "must have token ids only: integers from 0")
+    if {*map(type, values)} != {int} or min(values) < 0 or max(values) > MAX_TOKEN_ID:
+        raise wrong_value(place, "must have token ids only: integers from 0")
     return tuple(values)
 
 

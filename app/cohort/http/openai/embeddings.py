@@ -16,6 +16,7 @@ from cohort.http.calls import JSON, Encoded, Read, Route
 from cohort.http.openai.completions import MAX_TOKEN_ID
 from cohort.http.openai.fields import Fields, parse_object, wrong_type, wrong_value
 from cohort.http.openai.options import MAX_NAME
+from cohort.http.version_headers import version_headers
 from cohort.serving import Headers, Lease, Outputs
 from cohort.tensors import Array, Arrays, only_vectors
 
@@ -131,7 +132,8 @@ class EmbeddingsCall:
         ]
         usage = {"prompt_tokens": self._tokens, "total_tokens": self._tokens}
         answer = {"object": "list", "data": data, "model": lease.model, "usage": usage}
-        return Encoded(orjson.dumps(answer), JSON)
+        headers = version_headers(lease.version, lease.variant, JSON["content-type"])
+        return Encoded(orjson.dumps(answer), headers)
 
 
 def embeddings_route() -> Route:

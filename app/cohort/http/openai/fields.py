@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from codecs import BOM_UTF8
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import count
 from typing import Any, TypeVar
 
 import orjson
@@ -16,6 +17,9 @@ V = TypeVar("V")
 
 MAX_BODY_BYTES = 8 << 20
 """Limit of a body of text, longer than any model's context."""
+
+MAX_ELEMENTS = 1 << 19
+"""Limit of the elements of all long lists in a body."""
 
 TYPE, VALUE, MISSING = "invalid_type", "invalid_value", "missing_required_parameter"
 UNKNOWN, UNSUPPORTED = "unknown_parameter", "unsupported_parameter"
@@ -46,19 +50,24 @@ def parse_object(body: bytes) -> dict[str, Any]:
             parse_json(body)  # raises with advice, except for NaN
             raise InvalidInput(f"the body is not valid JSON: {error}") from None
     else:
-        document = _whole(parse_json(body))
+        document = _whole(parse_json(body), count())
     if not isinstance(document, dict):
         raise InvalidInput(f"the body must be a JSON object, got {_name(document)}", reason=TYPE)
     return document
 
 
-def _whole(value: object) -> object:
-    """Return a parsed value with plain lists."""
-    if isinstance(value, LongList):
-        return [_whole(one) for one in value]
+def _whole(value: object, elements: Iterator[int]) -> object:
+    """Return a parsed value with plain lists; `elements` counts those of long lists."""
     if isinstance(value, dict):
-        return {key: _whole(one) for key, one in value.items()}
-    return value
+        return {key: _whole(one, elements) for key, one in value.items()}
+    if not isinstance(value, LongList):
+        return value
+    found = []
+    for one in value:
+        if next(elements) >= MAX_ELEMENTS:
+            raise InvalidInput(f"the body's lists have more than {MAX_ELEMENTS} elements")
+        found.append(_whole(one, elements))
+    return found
 
 
 def _name(value: object) -> str:

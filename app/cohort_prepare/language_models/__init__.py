@@ -1,0 +1,1 @@
+"""Language models: a folder of PyTorch weights becomes a version folder that answers text."""

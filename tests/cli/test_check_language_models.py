@@ -1,0 +1,32 @@
+"""`cohort check` of version folders with a genai_config.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.test_cli import run
+
+CONFIG = {
+    "model": {
+        "context_length": 64,
+        "eos_token_id": 0,
+        "decoder": {
+            "filename": "model.onnx",
+            "head_size": 8,
+            "num_key_value_heads": 1,
+            "num_hidden_layers": 1,
+        },
+    }
+}
+
+
+def test_a_language_model_without_a_tokenizer_is_a_problem(tmp_path: Path) -> None:
+    """It is read as a language model, though it also has a model.onnx."""
+    folder = tmp_path / "models" / "chat" / "1"
+    folder.mkdir(parents=True)
+    (folder / "genai_config.json").write_text(json.dumps(CONFIG))
+    (folder / "model.onnx").write_bytes(b"not read before the tokenizer")
+    ended = run("check", str(tmp_path / "models"))
+    assert ended.exit_code == 1
+    assert "chat/1/genai_config.json: tokenizer.json not found" in " ".join(ended.output.split())

@@ -1,0 +1,186 @@
+"""Decisions of continuous batching, for any sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cohort.generative.planning import (
+    GROWTH,
+    fill_holes,
+    grow,
+    needed,
+    next_chunks,
+    next_to_enter,
+    who_leaves_for,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Some:
+    """A sequence. Implements `Planned`."""
+
+    caller: str = ""
+    priority: int = 0
+    arrived: float = 0.0
+    prompt: int = 10
+    body: int = 0
+    answer: int = 0
+    most: int = 100
+    cached: int = 0
+    reserved: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.prompt + self.answer
+
+    @property
+    def limit(self) -> int:
+        return self.prompt + self.most
+
+
+@st.composite
+def some(draw: st.DrawFn) -> Some:
+    prompt, most = draw(st.integers(1, 300)), draw(st.integers(1, 200))
+    answer = draw(st.integers(0, most - 1))
+    one = Some(
+        draw(st.sampled_from("abc")),
+        draw(st.integers(-1, 1)),
+        draw(st.integers(0, 50)),
+        prompt,
+        0,
+        answer,
+        most,
+        draw(st.integers(0, prompt + answer)),
+    )
+    return replace(one, reserved=draw(st.integers(prompt, one.limit)))
+
+
+def sequences(least: int = 0) -> st.SearchStrategy[list[Some]]:
+    return st.lists(some(), min_size=least, max_size=12)
+
+
+def order(running: Sequence[Some]) -> list[int]:
+    return sorted(range(len(running)), key=lambda i: (-running[i].priority, running[i].arrived, i))
+
+
+@given(sequences(), st.integers(0, 500))
+def test_growth_never_exceeds_the_budget(running: list[Some], free: int) -> None:
+    """Reserved and free tokens are as many as before, and each sequence that stays may continue."""
+    found = grow(running, free)
+    stays = [i for i in range(len(running)) if i not in found.out]
+    reserved = sum(found.grown.get(i, running[i].reserved) for i in stays)
+    assert found.free >= 0
+    assert reserved + found.free == sum(one.reserved for one in running) + free
+    assert all(found.grown.get(i, running[i].reserved) >= running[i].total for i in stays)
+    assert all(running[i].reserved < found.grown[i] <= running[i].limit for i in found.grown)
+    assert len(set(found.out)) == len(found.out)
+    assert not set(found.out) & set(found.grown)
+
+
+@given(sequences(1), st.integers(0, 50))
+def test_the_oldest_of_the_highest_priority_always_goes_on(running: list[Some], free: int) -> None:
+    """If the budget holds it alone, the first sequence never leaves, so each ends at some time."""
+    first = order(running)[0]
+    alone = free + sum(one.reserved for one in running)
+    if running[first].total <= alone:
+        assert first not in grow(running, free).out
+
+
+@given(sequences(1), st.integers(0, 50))
+def test_nobody_leaves_for_one_who_comes_later(running: list[Some], free: int) -> None:
+    """A sequence that leaves comes after all that grew, but for itself."""
+    found = grow(running, free)
+    places = {position: place for place, position in enumerate(order(running))}
+    for out in found.out:
+        assert all(places[other] < places[out] for other in found.grown)
+
+
+def test_a_sequence_reserves_a_part_of_its_answer() -> None:
+    """It reserves its prompt and a few tokens, at most what it may become."""
+    assert needed(Some(prompt=10, most=1000)) == 10 + GROWTH
+    assert needed(Some(prompt=10, most=5)) == 15
+
+
+@given(sequences(1), sequences())
+def test_callers_take_turns(waiting: list[Some], running: list[Some]) -> None:
+    """Of the highest priority, a caller with the fewest running sequences goes first."""
+    one = waiting[next_to_enter(waiting, running, 0)]
+    count = {caller: sum(r.caller == caller for r in running) for caller in "abc"}
+    assert one.priority == max(other.priority for other in waiting)
+    same = [other for other in waiting if other.priority == one.priority]
+    assert count[one.caller] == min(count[other.caller] for other in same)
+
+
+def test_a_short_prompt_is_not_behind_all_long_ones_of_its_caller() -> None:
+    """Every second one that enters is the shortest, and every second one the oldest."""
+    waiting = [Some(arrived=at, prompt=1000) for at in range(100)] + [Some(arrived=100)]
+    assert next_to_enter(waiting, [], 0) == 0
+    assert next_to_enter(waiting, [], 1) == 100
+
+
+def test_a_caller_with_many_makes_room_for_one_without_any() -> None:
+    """The youngest of its sequences leaves; at equal shares no sequence does."""
+    running = [Some("greedy", arrived=at) for at in range(3)]
+    assert who_leaves_for(Some("new"), running) == 2
+    assert who_leaves_for(Some("greedy"), running) is None
+    assert who_leaves_for(Some("new"), [Some("a"), Some("b")]) is None
+
+
+@given(some(), sequences())
+def test_taking_a_place_ends(entering: Some, running: list[Some]) -> None:
+    """One that left does not take the place back from the one that came."""
+    leaves = who_leaves_for(entering, running)
+    if leaves is None:
+        return
+    left = running[leaves]
+    assert left.priority <= entering.priority
+    after = [*running[:leaves], *running[leaves + 1 :], entering]
+    back = who_leaves_for(left, after)
+    assert back is None or after[back] is not entering or left.caller == entering.caller
+
+
+@given(sequences(), st.integers(1, 32), st.integers(1, 128), st.integers(0, 5))
+def test_a_step_computes_a_bounded_part_of_prompts(
+    running: list[Some], unit: int, most: int, turn: int
+) -> None:
+    """Parts end at fixed places, and have at most `most` tokens, or are one rest of a prompt."""
+    running = [
+        replace(
+            one, body=(body := max(one.prompt - 2, 0) // unit * unit), cached=min(one.cached, body)
+        )
+        for one in running
+    ]
+    running = [replace(one, cached=one.cached // unit * unit) for one in running]
+    chunks = next_chunks(running, unit, most, {}, turn)
+    at = [one.cached for one in running]
+    sizes = []
+    for i, stop in chunks:
+        assert at[i] <= running[i].body
+        assert stop == running[i].prompt if at[i] == running[i].body else stop % unit == 0
+        sizes.append(stop - at[i])
+        at[i] = stop
+    assert all(sizes)
+    assert sum(sizes) <= max(most, unit) or len(sizes) == 1
+    assert bool(chunks) == bool(running)
+
+
+def test_prompts_of_callers_are_computed_in_turn() -> None:
+    """A caller whose prompt was computed last comes after the others."""
+    running = [Some("a", prompt=500, body=448), Some("b", prompt=500, body=448)]
+    assert next_chunks(running, 64, 64, {"a": 1}, 2)[0].sequence == 1
+    assert next_chunks(running, 64, 64, {"a": 1, "b": 2}, 3)[0].sequence == 0
+
+
+@given(st.sets(st.integers(0, 30)))
+def test_moves_leave_the_first_slots_in_use(used: set[int]) -> None:
+    """After the moves, the slots in use are the first ones, and no sequence is overwritten."""
+    slots = set(used)
+    for source, target in fill_holes(sorted(used)):
+        assert source in slots
+        assert target not in slots
+        slots = (slots - {source}) | {target}
+    assert slots == set(range(len(used)))
