@@ -186,7 +186,7 @@ def _table(results: Results, late: Mapping[str, list[float]], tokens: int) -> It
 
 def _failures(failed: Mapping[str, str]) -> Iterator[str]:
     for name, reason in failed.items():
-        yield f"{name} did not run: {' '.join(reason.split())}"
+        yield f"- {name}: {' '.join(reason.split())}"
     if failed:
         yield ""
 
