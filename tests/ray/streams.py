@@ -95,7 +95,7 @@ def streams(arguments: Mapping[str, Any], *unused: object) -> dict[str, Any]:
     return {
         "events": events,
         "live": live,
-        "metrics": [metrics.status_code, "cohort_requests_total" in metrics.text],
+        "metrics": [metrics.status_code, metrics.text.startswith("# HELP")],
         "messages": conversation(),
     }
 
