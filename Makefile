@@ -150,7 +150,7 @@ recorded: $(VENV)/dev.stamp packages  ## Fire alerts on purpose, and record the 
 
 ray: export HANG_SECONDS = 7200
 ray: .venv-ray/ray.stamp  ## Serve and score on Ray: two nodes in a network namespace (root), kills under load (ARGS="-k killed")
-	@deploy/packages.sh ip:iproute2 haproxy:haproxy
+	@deploy/packages.sh ip:iproute2
 	@.venv-ray/bin/python -m pytest -q -p no:cacheprovider tests/ray $(ARGS)
 
 fuzz: $(VENV)/dev.stamp  ## Send mutated bytes to all code that parses requests (ARGS="--seconds 600", ARGS="--replay FILE")

@@ -22,9 +22,6 @@ from cohort.rpc import inference_pb2 as messages
 from tests.waiting import wait_until
 
 CALLERS = 4
-WORKERS_PORT = 8100
-"""The port of the proxy of the node that is not the head."""
-
 ADDRESS = "http://127.0.0.1:8000"
 RAW, PICTURE = {"inference-header-content-length": "0"}, bytes(4 * 8 * 8)
 IRIS = {"inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}, "outputs": ["label"]}
@@ -141,14 +138,14 @@ def digits(client: httpx.Client) -> str:
 
 @contextmanager
 def callers(
-    ask: Callable[[httpx.Client], str] = predict, count: int = CALLERS, address: str = ADDRESS
+    ask: Callable[[httpx.Client], str] = predict, count: int = CALLERS
 ) -> Iterator[Counter[str]]:
     """Callers that send one request after the other until the block ends, without retries."""
     got: Counter[str] = Counter()
     over = threading.Event()
 
     def call() -> None:
-        with httpx.Client(base_url=address, timeout=60) as client:
+        with httpx.Client(base_url=ADDRESS, timeout=60) as client:
             while not over.is_set():
                 try:
                     got[ask(client)] += 1

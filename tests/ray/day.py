@@ -18,8 +18,7 @@ from ray import serve
 from ray.cluster_utils import Cluster
 from ray.serve.config import HTTPOptions, ProxyLocation, gRPCOptions
 
-from tests.ray.cluster import WORKERS_PORT, failures, models_in_places, scaling
-from tests.ray.proxies import behind_a_balancer
+from tests.ray.cluster import failures, models_in_places, scaling
 from tests.ray.shared import rollouts, scored
 from tests.ray.streams import streams
 
@@ -27,7 +26,6 @@ PARTS: Mapping[str, Callable[..., dict[str, Any]]] = {
     "streams": streams,
     "rollouts": rollouts,
     "failures": failures,
-    "balancer": behind_a_balancer,
     "scaling": scaling,
     "models": models_in_places,
     "scored": scored,
@@ -36,13 +34,11 @@ PARTS: Mapping[str, Callable[..., dict[str, Any]]] = {
 
 def main(folder: Path, parts: Sequence[str]) -> None:
     """Live through the day, or the named parts of it."""
-    os.environ["RAY_SERVE_WORKER_PROXY_HTTP_PORT"] = str(WORKERS_PORT)
-    os.environ["RAY_SERVE_WORKER_PROXY_GRPC_PORT"] = str(WORKERS_PORT + 1)
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 3})
     node = cluster.add_node(num_cpus=3)
     ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
     serve.start(
-        proxy_location=ProxyLocation.EveryNode,
+        proxy_location=ProxyLocation.HeadOnly,
         http_options=HTTPOptions(host="127.0.0.1", port=8000),
         grpc_options=gRPCOptions(
             port=9000, grpc_servicer_functions=["cohort.ray_serve:add_inference_service"]

@@ -21,6 +21,7 @@ from cohort.ray_serve.ingress import Ingress
 from cohort.ray_serve.replica import Replica
 from cohort.rpc import inference_pb2 as messages
 from tests.ray.cluster import ADDRESS, until, wait_for
+from tests.waiting import until as until_soon
 
 STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 
@@ -55,8 +56,7 @@ async def _stream(folder: Path, send: Send) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True})
     try:
-        while not (folder / "seen").exists():
-            await asyncio.sleep(0.02)
+        await until_soon((folder / "seen").exists)
     except asyncio.CancelledError:
         (folder / "left").touch()
         raise
@@ -95,7 +95,7 @@ def streams(arguments: Mapping[str, Any], *unused: object) -> dict[str, Any]:
     return {
         "events": events,
         "live": live,
-        "metrics": [metrics.status_code, "cohort_requests_total" in metrics.text],
+        "metrics": [metrics.status_code, metrics.text.startswith("# HELP")],
         "messages": conversation(),
     }
 

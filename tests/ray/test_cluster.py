@@ -68,15 +68,10 @@ def test_routes_and_errors_are_those_of_the_server(day: dict[str, Any]) -> None:
         "replica killed",
         "node killed and added",
         "rolling update",
-        "ingress killed",
-        "proxy killed",
     ],
 )
 def test_no_request_is_lost(day: dict[str, Any], part: str) -> None:
-    """Callers that do not retry get the right answer to every request.
-
-    HAProxy is in front of the proxies where an ingress or a proxy is killed.
-    """
+    """Callers that do not retry get the right answer to every request."""
     assert day[part].keys() == {"right"}
     assert day[part]["right"] > 100
 
