@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cohort.generative.opening import OpenedLanguageModel
     from cohort.onnx_engine import VersionOpener
     from cohort.registry import EngineDescription, Source, TextDescription
     from cohort.session import Signature
@@ -19,7 +18,7 @@ def open_and_describe(
     from cohort.session import CancellationToken
 
     engines = GenerativeEngines(wake=lambda queue: None, opener=opener)
-    opened = cast("OpenedLanguageModel", engines.open(source, CancellationToken()))
+    opened = engines.open(source, CancellationToken())
     try:
         return opened.signature, opened.describe(), opened.text
     finally:
