@@ -84,7 +84,7 @@ class GenerationRequest:
     guide: The form of the answer; default None: any text.
     ignore_end: True to continue after the model's end token, for measurements; default False.
     other_prompts: Further prompts with the same options; default: empty. Their choices follow those
-        of `prompt`. Engines get each prompt in a request of its own.
+        of `prompt`. Engines get each prompt in a separate request.
     """
 
     prompt: Prompt

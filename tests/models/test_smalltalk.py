@@ -14,7 +14,7 @@ from models.smalltalk_dialogues import conversations
 from tests.bundled import MODELS, metadata
 
 FOLDER = MODELS / "smalltalk" / "1"
-MOST_BYTES = 3_000_000
+MAX_BYTES = 3_000_000
 
 
 def test_folder_is_small_and_whole() -> None:
@@ -24,7 +24,7 @@ def test_folder_is_small_and_whole() -> None:
     assert set(files) == {
         "model.onnx", "genai_config.json", "tokenizer.json", "tokenizer_config.json",
     }  # fmt: skip
-    assert sum(files.values()) < MOST_BYTES
+    assert sum(files.values()) < MAX_BYTES
     assert json.loads((FOLDER / "genai_config.json").read_text())["model"]["context_length"] >= 512
 
 

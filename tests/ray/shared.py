@@ -1,4 +1,4 @@
-"""What replicas on two nodes share: decisions about rollouts, and the work of `cohort score`."""
+"""Replicas on two nodes share decisions about rollouts, and the work of `cohort score`."""
 
 from __future__ import annotations
 

@@ -336,7 +336,7 @@ def test_only_the_named_model_is_loaded(models: Path) -> None:
 
 
 def test_a_full_disk_is_reported_with_the_file_that_has_no_room() -> None:
-    """And the same command goes on later."""
+    """And the same command continues later."""
     rows = np.random.default_rng(5).normal(size=(20_000, 4)).round(4)
     write_csv("rows.csv", rows.tolist())
     command = f"{sys.executable} -m cohort score rows.csv --model mlp --out scored.csv"

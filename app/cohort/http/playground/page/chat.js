@@ -7,7 +7,7 @@ import { readStream } from "./events.js";
 
 /** A message as the API has it. @typedef {{role: "user" | "assistant", content: string}} Message */
 
-/** What the server says of a language model. @typedef {{context_length: number, chat: boolean, cache_bytes: number | null}} About */
+/** Description of a language model by the server. @typedef {{context_length: number, chat: boolean, cache_bytes: number | null}} About */
 
 /**
  * Make a chat with a model's default version.
