@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
+from tests.bundled import MODELS
 from tests.cli.test_cli import run
 
 CONFIG = {
@@ -30,3 +32,13 @@ def test_a_language_model_without_a_tokenizer_is_a_problem(tmp_path: Path) -> No
     ended = run("check", str(tmp_path / "models"))
     assert ended.exit_code == 1
     assert "chat/1/genai_config.json: tokenizer.json not found" in " ".join(ended.output.split())
+
+
+def test_a_model_after_a_language_model_has_its_own_name(tmp_path: Path) -> None:
+    """The table names each model of the folder."""
+    shutil.copytree(MODELS / "smalltalk", tmp_path / "smalltalk")
+    shutil.copytree(MODELS / "iris", tmp_path / "trees")
+    ended = run("check", str(tmp_path))
+    assert ended.exit_code == 0, ended.output
+    rows = [line.split() for line in ended.output.splitlines()]
+    assert [row[0] for row in rows if row[1:2] == ["1"]] == ["smalltalk", "trees"]

@@ -48,6 +48,13 @@ async def test_the_answer_is_the_new_text(client: httpx.AsyncClient) -> None:
     }  # fmt: skip
 
 
+async def test_a_language_model_has_a_config(client: httpx.AsyncClient) -> None:
+    """Triton's clients read it before they send text."""
+    answer = await client.get("/v2/models/m/config")
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["input"][0]["name"] == "text_input"
+
+
 async def test_a_stream_has_an_event_for_each_piece(client: httpx.AsyncClient) -> None:
     """Each event has new text; only the last one is done."""
     answer = await client.post(STREAM, json={"text_input": "one two three"})

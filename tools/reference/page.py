@@ -34,7 +34,7 @@ UNITS = {"ms": "ms", "s": "s", "seconds": "s", "minutes": "min", "mb": "MiB"}
 """The unit of a number, by the last part of its name."""
 
 COUNTED = re.compile(
-    r"(?:\w+ ){0,5}?(requests per second|requests|connections|rows|threads|models|nodes)\b",
+    r"(?:\w+ ){0,5}?(requests per second|requests|connections|rows|threads|tokens|models|nodes)\b",
     re.IGNORECASE,
 )
 """The unit of other numbers, from the beginning of their text."""

@@ -311,6 +311,7 @@ def _open_all(
     for label, listed, config in track(
         wanted, "Opening", console=stderr, transient=True, disable=not stderr.is_terminal
     ):
+        name, _, number = label.partition("/")
         if is_language_model(listed.path):
             try:
                 signature, described, text = open_and_describe(listed, opener)
@@ -318,7 +319,6 @@ def _open_all(
                 problems.append(Problem(f"{label}/{listed.path.name}", "", str(error)))
             else:
                 placement = described.placement
-                name, _, number = label.partition("/")
                 cells = spec_cell(signature.inputs), spec_cell(signature.outputs)
                 mark = footnotes.mark(placement.active, placement.footnote)
                 table.add_row(name, number, *cells, mark)

@@ -225,8 +225,10 @@ def _texts(name: str, value: object) -> list[str]:
         texts = list(islice(value, MAX_STOPS + 1))
         if len(texts) > MAX_STOPS:
             raise InvalidInput(f"{name} has more strings than the limit of {MAX_STOPS}", name)
-        if all(isinstance(text, str) for text in texts):
-            return texts
+        for text in texts:
+            if not isinstance(text, str):
+                raise InvalidInput(f"{name} must have strings only, got {shown(text)}", name)
+        return texts
     raise InvalidInput(f"{name} must be a string or a list of strings, got {shown(value)}", name)
 
 
@@ -239,10 +241,15 @@ def _biases(value: object) -> Mapping[int, float]:
         )
     if len(given) > MAX_BIASES:
         raise InvalidInput(f"{name} has {len(given)} token ids; the limit is {MAX_BIASES}", name)
-    return {
-        int(_number(name, token, _TOKEN)): _number(name, bias, _BIAS)
-        for token, bias in given.items()
-    }
+    return {_token(name, token): _number(name, bias, _BIAS) for token, bias in given.items()}
+
+
+def _token(name: str, key: str) -> int:
+    try:
+        return int(_number(name, key, _TOKEN))
+    except InvalidInput:
+        message = f"the keys of {name} must be token ids, got {shown(key)}"
+        raise InvalidInput(message, name) from None
 
 
 def _parsed(text: str, start: str) -> object:

@@ -27,7 +27,8 @@ def model_config(plane: ModelReader, model: str, version: str | None = None) -> 
     It is 1 if requests are not batched. Raises ModelNotFound, VersionNotFound or NotReady.
     """
     described = plane.version(model, plane.ready(model, version))
-    inputs, outputs, batching = described["inputs"], described["outputs"], described["batching"]
+    inputs, outputs = described["inputs"], described["outputs"]
+    batching = described.get("batching", {"on": False})  # a language model has none
     optional = described["optional_inputs"]
     rows = has_rows([spec["shape"] for spec in inputs], [spec["shape"] for spec in outputs])
     batched = rows and batching["on"]

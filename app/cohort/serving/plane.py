@@ -342,5 +342,6 @@ class DataPlane:
             raise NotReady("no model is loaded yet")
         raise InvalidInput(
             f"the request names no model{available(names)}; name one under 'model', in the "
-            "path: /models/{model}/predict, or, for /invocations, in the query: ?model=NAME"
+            "path: /models/{model}/predict, or, for /invocations, in the query: ?model=NAME",
+            "model",
         )

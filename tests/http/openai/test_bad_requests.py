@@ -66,6 +66,16 @@ async def test_other_errors_have_the_same_form(caller: Caller) -> None:
         assert response.json()["error"]["type"] == "service_unavailable_error"
 
 
+async def test_another_address_of_the_clients_names_the_route(caller: Caller) -> None:
+    """OpenAI's client shows only a message in the form of its API."""
+    for path in ("/v1/responses", "/chat/completions"):
+        response = await caller.client.post(path, json={"model": "m"})
+        assert response.status_code == 404
+        assert response.json()["error"]["message"].endswith(
+            "did you mean POST /v1/chat/completions?"
+        )
+
+
 async def test_the_message_suggests_a_name(caller: Caller) -> None:
     """A key with a typing error is refused with the key that was meant."""
     response = await caller.chat(temprature=1)

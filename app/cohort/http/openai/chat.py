@@ -133,7 +133,10 @@ class ChatCall:
             raise InvalidInput(message, "messages", UNSUPPORTED)
         tools = self._tools
         if tools.offered and tools.guide is None and text.read_tools() is None:
-            message = f"the chat template of model {quoted(lease.model)} knows no tools"
+            message = (
+                f"the chat template of model {quoted(lease.model)} knows no tools; set "
+                "'tool_choice' to 'required' or to a tool"
+            )
             raise InvalidInput(message, "tools", UNSUPPORTED)
         request = self._options.request(text.sampling, self._conversation)
         return replace(request, guide=self._guide, logprobs=self._logprobs)

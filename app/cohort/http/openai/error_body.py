@@ -29,7 +29,10 @@ COMPLETIONS = "/v1/completions"
 EMBEDDINGS = "/v1/embeddings"
 MODELS = "/v1/models"
 
-PATHS = frozenset({CHAT, COMPLETIONS, EMBEDDINGS, MODELS})
+NOT_SERVED = frozenset({"/v1/responses", "/chat/completions"})
+"""Paths of another API of OpenAI, and of its clients with an address without /v1."""
+
+PATHS = frozenset({CHAT, COMPLETIONS, EMBEDDINGS, MODELS}) | NOT_SERVED
 """Paths whose errors have OpenAI's form. A model's own path has TensorFlow Serving's."""
 
 INVALID = "invalid_request_error"

@@ -198,7 +198,9 @@ class Fields:
 
     def _check(self, key: str, value: float, low: float, high: float) -> None:
         if not low <= value <= high:
-            raise wrong_value(self.name(key), f"must be from {low:g} to {high:g}, got {value:g}")
+            raise wrong_value(
+                self.name(key), f"must be from {low:.15g} to {high:.15g}, got {value:.15g}"
+            )
 
 
 def objects(values: list[Any], place: str) -> list[Fields]:
