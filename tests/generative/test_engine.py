@@ -404,6 +404,7 @@ def test_keys_for_other_models_are_refused(folder: Path) -> None:
         ("decoder", {"filename": "../model.onnx"}, "model.decoder.filename: must be a file next"),
         ("decoder", {"num_hidden_layers": 10**9}, "num_hidden_layers: must be a whole number"),
         ("decoder", {"num_hidden_layers": 3}, "no input 'past_key_values.2.key'"),
+        ("context_length", 512, "a token at place 512 failed: "),
         ("vision", {}, "model.vision: models with this part are not supported"),
     ],
 )

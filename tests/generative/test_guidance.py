@@ -114,6 +114,11 @@ def nested(depth: int) -> str:
     return '{"type": "object", "properties": {"a": ' * depth + "{}" + "}}" * depth
 
 
+def joined_patterns(count: int) -> str:
+    patterns = [f"(a|b)*a(a|b){{{length}}}" for length in range(5, 5 + count)]
+    return json.dumps({"allOf": [{"type": "string", "pattern": one} for one in patterns]})
+
+
 @pytest.mark.parametrize(
     "guide",
     [
@@ -128,6 +133,10 @@ def nested(depth: int) -> str:
         Guide("json_schema", '{"$ref": "http://127.0.0.1/schema.json"}'),
         Guide("json_schema", '{"$ref": "file:///etc/passwd"}'),
         Guide("json_schema", '{"type": "integer", "multipleOf": 987654321}'),
+        Guide("json_schema", '{"type": "integer", "multipleOf": 999983}'),
+        Guide("json_schema", '{"type": "number", "multipleOf": 41943.04}'),
+        Guide("json_schema", '{"allOf": [{"multipleOf": 997}, {"multipleOf": 991}]}'),
+        Guide("json_schema", joined_patterns(20)),
         Guide("json_schema", '{"not": {"type": "string"}}'),
         Guide("json_schema", json.dumps({"properties": {f"k{i}": {} for i in range(3000)}})),
         Guide("json_schema", json.dumps({"type": "string", "pattern": "(a|b"})),
@@ -178,3 +187,17 @@ def test_complex_grammars_end_with_an_error_or_continue(guide: Guide) -> None:
         if isinstance(guided, InvalidInput):
             assert guided.parameter == "response_format"
             break
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"price": {"multipleOf": 0.01}, "count": {"multipleOf": 1000}}},
+        {"properties": {"a": {"multipleOf": 7.5}, "b": {"multipleOf": 10_000}}},
+        {"properties": {f"k{i}": {"type": "string", "pattern": "^[a-z]+$"} for i in range(20)}},
+        {"allOf": [{"type": "string", "pattern": "^a"}, {"pattern": "b$"}]},
+    ],
+)
+def test_schemas_of_usual_divisors_and_patterns_are_accepted(schema: dict[str, Any]) -> None:
+    """The limits of schemas leave them alone."""
+    compile_guide(Guide("json_schema", json.dumps(schema)), vocabulary())

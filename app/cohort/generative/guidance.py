@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from cohort.errors import InvalidInput, shortened
 from cohort.generation import Guide
+from cohort.generative.schema_limits import excess
 from cohort.generative.vocabulary import Vocabulary
 
 MAX_GRAMMAR = 1 << 17
@@ -174,6 +175,8 @@ def _grammar(guide: Guide) -> str:
         schema = json.loads(text)
         if not isinstance(schema, dict):
             raise _wrong(guide, "it must be an object")
+        if problem := excess(schema):
+            raise _wrong(guide, problem)
         return LLMatcher.grammar_from_json_schema(text, overrides=_JSON)
     except (ValueError, RecursionError) as error:
         raise _wrong(guide, str(error)) from None

@@ -18,7 +18,7 @@ from cohort.generative.events import MakeObserver
 from cohort.generative.generation_queue import GenerationQueue, Parts
 from cohort.generative.plain_decoder import PlainDecoder
 from cohort.generative.preparing import Limits
-from cohort.generative.trial import parts_are_exact, try_decoder
+from cohort.generative.trial import parts_are_exact, try_decoder, try_last_place
 from cohort.generative.vocabulary import Vocabulary, open_vocabulary
 from cohort.onnx_engine import OpenVersion, VersionOpener
 from cohort.registry import EngineDescription, Site, Source, TextDescription
@@ -73,6 +73,8 @@ def open_language_model(
         policy = config.generation
         decoder, budget = make_decoder(opened.session, found, policy)
         try_decoder(decoder)
+        if isinstance(decoder, SharedDecoder):
+            try_last_place(decoder)
         parts = SMALL_PARTS
         most = policy.prefill_tokens
         if most < parts.block or not parts_are_exact(decoder, parts.unit, most):

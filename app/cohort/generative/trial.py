@@ -43,6 +43,19 @@ def try_decoder(decoder: Decoder) -> None:
             )
 
 
+def try_last_place(decoder: Decoder) -> None:
+    """Run a token at the end of the context. Raises LoadFailed.
+
+    A graph may know fewer positions than its description states. One long answer would then fail
+    the step of all others.
+    """
+    try:
+        decoder.decode(np.zeros(1, np.int64), np.array([decoder.length]))
+    except CohortError as error:
+        raise LoadFailed(f"a token at place {decoder.length} failed: {error}") from error
+    decoder.free(0)
+
+
 def parts_are_exact(decoder: Decoder, unit: int, most: int) -> bool:
     """Return True if the bits of a prompt do not depend on the lengths of its parts.
 

@@ -31,6 +31,14 @@ def text(param: str | None, code: str | None, exception: str = BAD, **changes: A
     return Wrong("text", changes, exception, param, code)
 
 
+def nested(depth: int) -> dict[str, Any]:
+    """A schema of objects in objects."""
+    schema: dict[str, Any] = {"type": "integer"}
+    for _ in range(depth):
+        schema = {"properties": {"a": schema}}
+    return schema
+
+
 def says(role: str, content: Any, **more: Any) -> list[dict[str, Any]]:
     """One message."""
     return [{"role": role, "content": content, **more}]
@@ -82,6 +90,11 @@ WRONG = {
     ),
     "a stream in words": chat("stream", TYPE, stream="yes"),
     "an unknown form": chat("response_format.type", VALUE, response_format={"type": "xml"}),
+    "a schema of 300 levels": chat(
+        "response_format.json_schema.schema",
+        VALUE,
+        response_format={"type": "json_schema", "json_schema": {"schema": nested(300)}},
+    ),
     "a form without its schema": chat(
         "response_format.json_schema", LEFT_OUT, response_format={"type": "json_schema"}
     ),

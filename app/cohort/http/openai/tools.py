@@ -114,7 +114,10 @@ def _guide(schema: Mapping[str, Any]) -> Guide:
 
 
 def _grammar(schema: Mapping[str, Any], place: str) -> str:
-    text = orjson.dumps(schema).decode()
+    try:
+        text = orjson.dumps(schema).decode()
+    except TypeError:  # orjson's limit of about 250 levels
+        raise wrong_value(place, "has a schema that is nested too deeply") from None
     if len(text) > MAX_GRAMMAR:
         raise wrong_value(place, f"has a schema of more than {MAX_GRAMMAR} characters")
     return text
