@@ -1,7 +1,7 @@
 """Two Ray nodes in a network namespace, and a day of them.
 
-`python -m tests.ray.day FOLDER` lives through it, and prints a JSON object of what callers got in
-each part. It must run in a namespace that has only `lo`.
+`python -m tests.ray.day FOLDER` lives through it, and prints the answers that callers got in
+each part, as a JSON object. It must run in a namespace that has only `lo`.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def model_config(plane: ModelReader, model: str, version: str | None = None) -> 
     """
     described = plane.version(model, plane.ready(model, version))
     inputs, outputs = described["inputs"], described["outputs"]
-    batching = described.get("batching", {"on": False})  # a language model has none
+    batching = described.get("batching", {"on": False})  # a language model does not have it
     optional = described["optional_inputs"]
     rows = has_rows([spec["shape"] for spec in inputs], [spec["shape"] for spec in outputs])
     batched = rows and batching["on"]
