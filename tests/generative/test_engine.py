@@ -171,6 +171,14 @@ async def test_a_late_joiner_has_a_token_within_two_steps(
         assert not any(other.done.done() for other in others)
 
 
+async def test_runs_have_the_options_that_the_runtime_looks_for(folder: Path) -> None:
+    """The runtime asks for a graph's id in each run; without one it raises, which takes long."""
+    async with serving(folder, SMALL) as served:
+        decoder = served.engine._queue._decoder
+        assert isinstance(decoder, SharedDecoder)
+        assert decoder._control.options.get_run_config_entry("gpu_graph_id") == "-1"
+
+
 async def test_a_long_prompt_delays_others_by_one_part_in_each_step(folder: Path) -> None:
     """While a prompt is computed in parts, each step also gives the others their next token."""
     async with serving(folder, SMALL) as served:

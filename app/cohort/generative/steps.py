@@ -167,7 +167,7 @@ class GenerationRun:
             or self.interrupted
             or result.at - start >= RUN_SECONDS
             or bool(result.failed)
-            or any(one.finish or one.total > one.reserved for one in self._plan.decoding)
+            or any(one.finish or len(one.tokens) > one.reserved for one in self._plan.decoding)
         )
 
     def _decode(self, result: StepResult) -> None:
@@ -194,7 +194,7 @@ class GenerationRun:
             return
         for one in decoding:
             one.cached += 1
-        new = [one for one in decoding if one.cached == one.total]
+        new = [one for one in decoding if one.cached == len(one.tokens)]
         places = [one.slot for one in new]
         chosen = logits if places == list(range(rows)) else logits[places]
         self._choose(chosen, new, result)
@@ -229,12 +229,12 @@ class GenerationRun:
         if not sequences:
             return
         rows = logits.astype(np.float32, copy=False)
-        for one, chosen in zip(
-            sequences, choose(rows, [one.chooser for one in sequences]), strict=True
-        ):
+        found = choose(rows, [one.chooser for one in sequences])
+        now = monotonic()
+        for one, chosen in zip(sequences, found, strict=True):
             if isinstance(chosen, Chosen):
                 result.pieces.append((one, one.last, one.add(chosen)))
-                one.last = monotonic()
+                one.last = now
             else:
                 result.failed.append((one, chosen))
 
