@@ -31,6 +31,7 @@ from cohort.generative import steps
 from cohort.generative.decoder import SharedDecoder
 from cohort.generative.events import Admitted, Ended, FirstToken, Preempted, Stepped
 from cohort.generative.factory import GenerativeEngines, is_plain_decoder
+from cohort.generative.pace import Pace
 from cohort.onnx_engine import VersionOpener
 from cohort.registry import RequestNotes, Source
 from cohort.repository import GenerationPolicy, ModelConfig
@@ -169,6 +170,24 @@ async def test_a_late_joiner_has_a_token_within_two_steps(
         place = next(i for i, one in enumerate(new) if isinstance(one, FirstToken))
         assert sum(isinstance(one, Stepped) for one in new[:place]) <= 2
         assert not any(other.done.done() for other in others)
+
+
+async def test_the_pace_of_prompts_is_measured(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prompts have as many tokens in a step as their pace allows, which learns from each step."""
+    learned: list[tuple[int, float, float]] = []
+    monkeypatch.setattr(Pace, "tokens", lambda self: 16)
+    monkeypatch.setattr(Pace, "learn", lambda self, *step: learned.append(step))
+    async with serving(folder, SMALL) as served:
+        _, other = served.ask(greedy(prompt(5), 100))
+        await other.first.wait()
+        await served.solo(greedy(prompt(66, 1), 2))
+    assert learned[0][0] == 5
+    assert learned[0][2] == 0.0
+    parts = [(tokens, seconds, step) for tokens, seconds, step in learned[1:] if tokens]
+    assert [tokens for tokens, _, _ in parts] == [16, 16, 16, 16, 2]
+    assert all(seconds > 0 and step > 0 for _, seconds, step in parts)
 
 
 async def test_runs_have_the_options_that_the_runtime_looks_for(folder: Path) -> None:

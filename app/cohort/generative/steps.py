@@ -150,7 +150,7 @@ class GenerationRun:
             before = monotonic()
             result = StepResult()
             self._decode(result)
-            result.decoding = monotonic() - before
+            result.decoding = monotonic() - before if plan.decoding else 0.0
             if plan.prefills or plan.begins:
                 self._prefill(result)
             result.at = monotonic()
