@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from cohort.errors import (
     Overloaded,
 )
 from cohort.generation import Conversation, GenerationRequest, Sampling
-from cohort.generative import steps
+from cohort.generative import planning, steps
 from cohort.generative.decoder import SharedDecoder
 from cohort.generative.events import Admitted, Ended, FirstToken, Preempted, Stepped
 from cohort.generative.factory import GenerativeEngines, is_plain_decoder
@@ -40,7 +41,7 @@ from models.decoder import write_decoder
 from models.decoder_graph import DecoderShape
 from tests.generative.serving import Answer, Served, serving
 from tests.plain_decoder import write_plain_decoder
-from tests.waiting import iterations
+from tests.waiting import PATIENCE, iterations
 
 GREEDY = Sampling(temperature=0.0)
 SMALL = GenerationPolicy(prefill_tokens=32, max_sequences=8)
@@ -170,6 +171,32 @@ async def test_a_late_joiner_has_a_token_within_two_steps(
         place = next(i for i, one in enumerate(new) if isinstance(one, FirstToken))
         assert sum(isinstance(one, Stepped) for one in new[:place]) <= 2
         assert not any(other.done.done() for other in others)
+
+
+async def test_a_run_is_few_steps_ahead_of_its_deliveries(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the event loop is busy, the run ends, so that new callers do not wait for it."""
+    monkeypatch.setattr(steps, "RUN_SECONDS", 60.0)
+    monkeypatch.setattr(planning, "GROWTH", 240)
+    ended, execute = Event(), steps.GenerationRun.execute
+
+    def note(run: steps.GenerationRun) -> None:
+        execute(run)
+        ended.set()
+
+    monkeypatch.setattr(steps.GenerationRun, "execute", note)
+    async with serving(folder, SMALL) as served:
+        _, answer = served.ask(greedy(prompt(5), 200))
+        queue = served.engine._queue
+        for _ in range(8):
+            ended.clear()
+            await iterations(1)
+            assert not queue.running or ended.wait(PATIENCE)  # the loop is busy
+            assert all(len(run.results) <= steps.AHEAD + 1 for run in queue.running)
+        assert answer.tokens[0]
+        assert not answer.done.done()
+        await answer.done
 
 
 async def test_the_pace_of_prompts_is_measured(

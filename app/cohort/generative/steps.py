@@ -20,6 +20,9 @@ from cohort.tensors import Array
 RUN_SECONDS = 0.01
 """Steps of one run begin within this time, so that other models get a slot."""
 
+AHEAD = 4
+"""A run ends if more results wait for the event loop, which would notice new callers late."""
+
 
 class Prefill(NamedTuple):
     """A part of a prompt to compute.
@@ -166,6 +169,7 @@ class GenerationRun:
             not self._plan.several
             or self.interrupted
             or result.at - start >= RUN_SECONDS
+            or len(self.results) > AHEAD
             or bool(result.failed)
             or any(one.finish or len(one.tokens) > one.reserved for one in self._plan.decoding)
         )
