@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -27,10 +28,11 @@ from cohort.errors import (
     Overloaded,
 )
 from cohort.generation import Conversation, GenerationRequest, Sampling
-from cohort.generative import steps
+from cohort.generative import planning, steps
 from cohort.generative.decoder import SharedDecoder
 from cohort.generative.events import Admitted, Ended, FirstToken, Preempted, Stepped
 from cohort.generative.factory import GenerativeEngines, is_plain_decoder
+from cohort.generative.pace import Pace
 from cohort.onnx_engine import VersionOpener
 from cohort.registry import RequestNotes, Source
 from cohort.repository import GenerationPolicy, ModelConfig
@@ -39,7 +41,7 @@ from models.decoder import write_decoder
 from models.decoder_graph import DecoderShape
 from tests.generative.serving import Answer, Served, serving
 from tests.plain_decoder import write_plain_decoder
-from tests.waiting import iterations
+from tests.waiting import PATIENCE, iterations
 
 GREEDY = Sampling(temperature=0.0)
 SMALL = GenerationPolicy(prefill_tokens=32, max_sequences=8)
@@ -169,6 +171,58 @@ async def test_a_late_joiner_has_a_token_within_two_steps(
         place = next(i for i, one in enumerate(new) if isinstance(one, FirstToken))
         assert sum(isinstance(one, Stepped) for one in new[:place]) <= 2
         assert not any(other.done.done() for other in others)
+
+
+async def test_a_run_is_few_steps_ahead_of_its_deliveries(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the event loop is busy, the run ends, so that new callers do not wait for it."""
+    monkeypatch.setattr(steps, "RUN_SECONDS", 60.0)
+    monkeypatch.setattr(planning, "GROWTH", 240)
+    ended, execute = Event(), steps.GenerationRun.execute
+
+    def note(run: steps.GenerationRun) -> None:
+        execute(run)
+        ended.set()
+
+    monkeypatch.setattr(steps.GenerationRun, "execute", note)
+    async with serving(folder, SMALL) as served:
+        _, answer = served.ask(greedy(prompt(5), 200))
+        queue = served.engine._queue
+        for _ in range(8):
+            ended.clear()
+            await iterations(1)
+            assert not queue.running or ended.wait(PATIENCE)  # the loop is busy
+            assert all(len(run.results) <= steps.AHEAD + 1 for run in queue.running)
+        assert answer.tokens[0]
+        assert not answer.done.done()
+        await answer.done
+
+
+async def test_the_pace_of_prompts_is_measured(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prompts have as many tokens in a step as their pace allows, which learns from each step."""
+    learned: list[tuple[int, float, float]] = []
+    monkeypatch.setattr(Pace, "tokens", lambda self: 16)
+    monkeypatch.setattr(Pace, "learn", lambda self, *step: learned.append(step))
+    async with serving(folder, SMALL) as served:
+        _, other = served.ask(greedy(prompt(5), 100))
+        await other.first.wait()
+        await served.solo(greedy(prompt(66, 1), 2))
+    assert learned[0][0] == 5
+    assert learned[0][2] == 0.0
+    parts = [(tokens, seconds, step) for tokens, seconds, step in learned[1:] if tokens]
+    assert [tokens for tokens, _, _ in parts] == [16, 16, 16, 16, 2]
+    assert all(seconds > 0 and step > 0 for _, seconds, step in parts)
+
+
+async def test_runs_have_the_options_that_the_runtime_looks_for(folder: Path) -> None:
+    """The runtime asks for a graph's id in each run; without one it raises, which takes long."""
+    async with serving(folder, SMALL) as served:
+        decoder = served.engine._queue._decoder
+        assert isinstance(decoder, SharedDecoder)
+        assert decoder._control.options.get_run_config_entry("gpu_graph_id") == "-1"
 
 
 async def test_a_long_prompt_delays_others_by_one_part_in_each_step(folder: Path) -> None:

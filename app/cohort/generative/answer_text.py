@@ -79,10 +79,10 @@ class AnswerText:
 
     def add(self, token: int) -> str:
         """Return the new text that can be sent."""
-        if self.stopped or token in self._hidden or token >= self._vocabulary.size:
+        if self.stopped or token in self._hidden:
             return ""
         raw = self._vocabulary.bytes_of(token, first=self._first)
-        self._first = False
+        self._first = self._first and token >= self._vocabulary.size
         text = self._decoder.decode(raw)
         return self._release(text) if self._stops else text
 

@@ -19,6 +19,9 @@ from cohort.tensors import BY_NAME, Array
 PADDED_TO = 64
 """Masks of steps are padded to a multiple of this length, so that few steps change their shape."""
 
+NO_GRAPH = "-1"
+"""The graph id of runs that no GPU captures, because their shapes change."""
+
 
 class Decoder(Protocol):
     """Computes logits for sequences, each in a slot. Used by one thread at a time.
@@ -83,6 +86,8 @@ class SharedDecoder:
         self._session, self._raw, layout = session, session.raw, config.layout
         self._layout, self.slots, self.length = layout, slots, length
         self._control = OrtRunControl()
+        # Without this entry, ONNX Runtime raises and catches an exception in each run (30 us).
+        self._control.options.add_run_config_entry("gpu_graph_id", NO_GRAPH)
         inputs = {spec.name: spec for spec in session.inputs}
         outputs = {spec.name: spec for spec in session.outputs}
         self._kind = inputs[layout.past[0]].datatype
@@ -147,7 +152,7 @@ class SharedDecoder:
             self._bindings = {rows: (binding, 0) for rows, (binding, _) in self._bindings.items()}
             bound = 0
         mask = self._mask[: rows * total].reshape(rows, total)
-        np.copyto(mask, np.less(self._steps[:total], lengths[:, None]))
+        np.less(self._steps[:total], lengths[:, None], out=mask)
         if bound != total:
             _bind(binding.bind_input, self._layout.attention_mask, mask, (rows, total))
             self._bindings[rows] = binding, total

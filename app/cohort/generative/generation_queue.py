@@ -22,6 +22,7 @@ from cohort.generative.events import (
     Preempted,
     Stepped,
 )
+from cohort.generative.pace import Pace
 from cohort.generative.planning import (
     fill_holes,
     grow,
@@ -117,7 +118,7 @@ class GenerationQueue:
         self._timers: dict[TextTicket, asyncio.TimerHandle] = {}
         self._ready = 0.0
         self._seconds = 0.01
-        self._prompt_seconds = self._decode_seconds = 0.0  # a token's, a step's
+        self._pace = Pace(self._unit, policy.prefill_tokens)
         self._entered = self._prefill_turn = 0
         self._last_turns: dict[str, int] = {}
         self._closed = False
@@ -303,7 +304,8 @@ class GenerationQueue:
             result = run.results.popleft()
             for name, block in result.kept:
                 self._prefixes.add(name, block)
-            self._learn(result)
+            decoding = result.decoding
+            self._pace.learn(result.prompt, result.seconds - decoding, decoding)
             self._report(result)
             self._send(result)
             for one, error in result.failed:
@@ -433,7 +435,7 @@ class GenerationQueue:
     def _schedule(self, plan: RunPlan) -> None:
         beginning = set(map(id, plan.begins))
         ready = [one for one in self._running if one.decodes and id(one) not in beginning]
-        most = self._prompt_tokens() if ready else self._policy.prefill_tokens
+        most = self._pace.tokens() if ready else self._policy.prefill_tokens
         chunks = next_chunks(self._running, self._unit, most, self._last_turns, self._prefill_turn)
         if chunks:
             self._prefill_turn += 1
@@ -452,25 +454,8 @@ class GenerationQueue:
         plan.resting = [one for one in self._running if not one.decodes and id(one) not in chosen]
         plan.several = bool(plan.decoding) and not (plan.prefills or plan.begins)
 
-    def _prompt_tokens(self) -> int:
-        """Return the tokens of prompts that take about as long as the next tokens of answers."""
-        if not self._prompt_seconds:
-            return self._unit
-        tokens = int(self._decode_seconds / self._prompt_seconds)
-        return min(max(tokens, self._unit), self._policy.prefill_tokens)
-
     def _to_keep(self, one: ChoiceSequence, stop: int) -> list[tuple[bytes, int]]:
         """Return the blocks of the next part of a prompt that are not kept yet."""
         block, names = self._block, one.ticket.prepared.blocks
         numbers = range(one.cached // block, min(stop // block, len(names)))
         return [(names[n], n * block) for n in numbers if names[n] not in self._prefixes]
-
-    def _learn(self, result: StepResult) -> None:
-        """Update the estimates of the durations of tokens."""
-        if result.prompt:
-            seconds = (result.seconds - result.decoding) / result.prompt
-            before = self._prompt_seconds or seconds
-            self._prompt_seconds = before + NEW_ESTIMATE * (seconds - before)
-        if result.pieces and result.decoding:
-            before = self._decode_seconds or result.decoding
-            self._decode_seconds = before + NEW_ESTIMATE * (result.decoding - before)

@@ -118,6 +118,8 @@ class Chooser:
     """The state of the sampling of one choice.
 
     greedy: True if it takes the most likely token, and draws none.
+    changes: True if it changes logits before the choice.
+    plain: True if it only takes the most likely token.
 
     sampling: The options.
     prompt: The ids of the prompt's tokens.
@@ -144,11 +146,8 @@ class Chooser:
         self._biased: Ids = np.fromiter(bias.keys(), np.int64, len(bias))
         self._bias: Floats = np.fromiter(bias.values(), np.float32, len(bias))
         self._random = None if self.greedy else _generator(sampling.seed, choice)
-
-    @property
-    def changes(self) -> bool:
-        """True if it changes logits before the choice."""
-        return self._seen is not None or self.guide is not None or len(self._biased) > 0
+        self.changes = self._seen is not None or guide is not None or len(bias) > 0
+        self.plain = self.greedy and not self.changes and logprobs is None
 
     @property
     def ended(self) -> bool:
@@ -190,10 +189,12 @@ def choose(logits: Floats, choosers: Sequence[Chooser]) -> list[Chosen | CohortE
     A row whose logits are not finite has an error; it does not affect the other rows.
     """
     best = logits.argmax(axis=1)  # NaN counts as the largest
+    finites = np.isfinite(logits[np.arange(len(logits)), best]).tolist()
+    if all(finites) and all(one.plain for one in choosers):
+        return [Chosen(token) for token in best.tolist()]
     chosen: list[int | CohortError] = best.tolist()
-    peaks: Floats = np.take_along_axis(logits, best[:, None], axis=1)[:, 0]
     drawn: list[tuple[int, Floats]] = []  # rows without top_k
-    for i, (chooser, finite) in enumerate(zip(choosers, np.isfinite(peaks).tolist(), strict=True)):
+    for i, (chooser, finite) in enumerate(zip(choosers, finites, strict=True)):
         if not finite:
             chosen[i] = InferenceFailed("the model's logits are not finite numbers")
         elif chooser.changes or not chooser.greedy:

@@ -132,6 +132,7 @@ class ChoiceSequence:
             logprobs=request.logprobs,
             guide=None if prepared.guide is None else prepared.guide.start(),
         )
+        self._ends = frozenset() if request.ignore_end else vocabulary.end_tokens
         self._text = begin_answer(vocabulary, request, prepared.prompt)
 
     @property
@@ -146,17 +147,17 @@ class ChoiceSequence:
 
     def add(self, chosen: Chosen) -> Piece:
         """Add a token to the answer, and return its text."""
-        request, token = self.ticket.prepared.request, chosen.token
+        token, answer, chooser = chosen.token, self._text, self.chooser
         self.tokens.append(token)
-        if token in self._vocabulary.end_tokens and not request.ignore_end:
-            text, self.finish = self._text.rest(), "stop"
+        if token in self._ends:
+            text, self.finish = answer.rest(), "stop"
         else:
-            text = self._text.add(token)
-            if self._text.stopped or self.chooser.ended:
-                text, self.finish = text + self._text.rest(), "stop"
-            elif self.total >= self.limit:
-                text, self.finish = text + self._text.rest(), "length"
-        logprobs = () if request.logprobs is None else (self._logprob(chosen),)
+            text = answer.add(token)
+            if answer.stopped or (chooser.guide is not None and chooser.ended):
+                text, self.finish = text + answer.rest(), "stop"
+            elif len(self.tokens) >= self.limit:
+                text, self.finish = text + answer.rest(), "length"
+        logprobs = () if chooser.logprobs is None else (self._logprob(chosen),)
         return Piece(self.number, text, (token,), logprobs, self.finish)
 
     def _logprob(self, chosen: Chosen) -> TokenLogprob:

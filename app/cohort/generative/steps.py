@@ -20,6 +20,9 @@ from cohort.tensors import Array
 RUN_SECONDS = 0.01
 """Steps of one run begin within this time, so that other models get a slot."""
 
+AHEAD = 4
+"""A run ends if more results wait for the event loop, which would notice new callers late."""
+
 
 class Prefill(NamedTuple):
     """A part of a prompt to compute.
@@ -150,7 +153,7 @@ class GenerationRun:
             before = monotonic()
             result = StepResult()
             self._decode(result)
-            result.decoding = monotonic() - before
+            result.decoding = monotonic() - before if plan.decoding else 0.0
             if plan.prefills or plan.begins:
                 self._prefill(result)
             result.at = monotonic()
@@ -166,8 +169,9 @@ class GenerationRun:
             not self._plan.several
             or self.interrupted
             or result.at - start >= RUN_SECONDS
+            or len(self.results) > AHEAD
             or bool(result.failed)
-            or any(one.finish or one.total > one.reserved for one in self._plan.decoding)
+            or any(one.finish or len(one.tokens) > one.reserved for one in self._plan.decoding)
         )
 
     def _decode(self, result: StepResult) -> None:
@@ -194,7 +198,7 @@ class GenerationRun:
             return
         for one in decoding:
             one.cached += 1
-        new = [one for one in decoding if one.cached == one.total]
+        new = [one for one in decoding if one.cached == len(one.tokens)]
         places = [one.slot for one in new]
         chosen = logits if places == list(range(rows)) else logits[places]
         self._choose(chosen, new, result)
@@ -229,12 +233,12 @@ class GenerationRun:
         if not sequences:
             return
         rows = logits.astype(np.float32, copy=False)
-        for one, chosen in zip(
-            sequences, choose(rows, [one.chooser for one in sequences]), strict=True
-        ):
+        found = choose(rows, [one.chooser for one in sequences])
+        now = monotonic()
+        for one, chosen in zip(sequences, found, strict=True):
             if isinstance(chosen, Chosen):
                 result.pieces.append((one, one.last, one.add(chosen)))
-                one.last = monotonic()
+                one.last = now
             else:
                 result.failed.append((one, chosen))
 
