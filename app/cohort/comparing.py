@@ -38,9 +38,8 @@ class OutputDifference(NamedTuple):
     """The difference of one output of one pair.
 
     `largest` and `relative` are its largest absolute and relative differences, the latter relative
-    to the larger of the two numbers. For text, they are differences of its length in characters.
-    Both are None for booleans, and if shapes or kinds of elements cannot be compared. Both are
-    infinite if a NaN or an infinity is on one side only.
+    to the larger of the two numbers. Both are None for text and booleans, and if shapes or kinds of
+    elements cannot be compared. Both are infinite if a NaN or an infinity is on one side only.
     """
 
     output: str
@@ -289,25 +288,13 @@ def _compare_alike(pairs: Sequence[Pair], criterion: Criterion) -> list[list[Out
             _stack([pair.got[name] for pair in pairs]),
         )
         disagrees = _any(criterion.breaches(measured)).tolist()
-        if measured.distance is None and expected.dtype != object:
+        if measured.distance is None:
             columns.append([OutputDifference(name, one) for one in disagrees])
         else:
-            largest, relative = (
-                _lengths_apart(measured) if measured.distance is None else measured.largest()
-            )
+            largest, relative = measured.largest()
             rows = zip(disagrees, largest.tolist(), relative.tolist(), strict=True)
             columns.append([OutputDifference(name, *row) for row in rows])
     return [list(row) for row in zip(*columns, strict=True)] if columns else [[] for _ in pairs]
-
-
-def _lengths_apart(measured: Measured) -> tuple[Numbers, Numbers]:
-    """Return the largest difference of texts' lengths of each pair, and relative to the longer."""
-    one, other = (
-        np.array([float(len(str(text))) for text in side.flat]).reshape(side.shape)
-        for side in (measured.expected, measured.got)
-    )
-    distance = np.abs(one - other)
-    return _maxima(distance), _maxima(distance / np.maximum(np.maximum(one, other), 1.0))
 
 
 def _incomparable(expected: Array, got: Array | None, criterion: Criterion) -> str:

@@ -393,7 +393,7 @@ def test_bundled_models_pass() -> None:
     """What comes with Cohort is in order."""
     done = run_command("check", env={"COHORT_MODELS": str(MODELS)})
     assert done.returncode == 0, done.stdout
-    assert "2 models, 3 versions" in done.stdout
+    assert "3 models, 4 versions" in done.stdout
 
 
 def test_check_reads_the_rollouts(models: Path) -> None:

@@ -59,7 +59,11 @@ def test_ordinary_models_are_predictable(make: Callable[[], onnx.ModelProto]) ->
 
 def test_bundled_models_are_predictable() -> None:
     """Trees with a ZipMap and a small network keep their place on the event loop."""
-    models = list((ROOT / "models").glob("*/*/model.onnx"))
+    models = [
+        path
+        for path in (ROOT / "models").glob("*/*/model.onnx")
+        if not (path.parent / "genai_config.json").exists()  # its steps never run on the loop
+    ]
     assert models
     assert [prove_rows(read_model(path).graphs).dependence for path in models] == [""] * len(models)
 

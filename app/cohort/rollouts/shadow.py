@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any
 
 from cohort.batching import Outputs
-from cohort.comparing import SAME_BITS, SAME_DECISION, Criterion, OutputDifference, Pair, compare
+from cohort.comparing import SAME_BITS, SAME_DECISION, Criterion, OutputDifference, Pair
 from cohort.errors import CohortError, DeadlineExceeded, NotReady, Overloaded
 from cohort.observability.tracing import current_span
 from cohort.rollouts.events import Compared, Dropped, RolloutObserver
@@ -19,6 +19,7 @@ from cohort.rollouts.examples import ShadowExample
 from cohort.rollouts.judgement import Guard, Verdict, judge
 from cohort.rollouts.rollout import Shadow
 from cohort.rollouts.side_queue import CatalogSource, SideQueue
+from cohort.rollouts.text_lengths import compare_answers
 from cohort.rollouts.units import OutcomeStream
 from cohort.tensors import Array, Arrays, TensorSpec, by_name
 
@@ -211,11 +212,15 @@ class ShadowRunner:
             output.nbytes for _, pair in waiting for side in pair for output in side.values()
         )
         if size < THREAD_FROM_BYTES:
-            self._count_all(waiting, compare([pair for _, pair in waiting], self._criterion))
+            self._count_all(
+                waiting, compare_answers([pair for _, pair in waiting], self._criterion)
+            )
             return
         self._comparing += len(waiting)
         loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(None, compare, [pair for _, pair in waiting], self._criterion)
+        work = loop.run_in_executor(
+            None, compare_answers, [pair for _, pair in waiting], self._criterion
+        )
 
         def done(future: asyncio.Future[list[list[OutputDifference]]]) -> None:
             self._comparing -= len(waiting)
