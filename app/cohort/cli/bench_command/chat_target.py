@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from time import perf_counter
@@ -14,7 +14,7 @@ import httpx
 
 from cohort.cli.bench_command.loops import Send
 from cohort.cli.bench_command.report import PERCENTILES, at, milliseconds
-from cohort.cli.bench_command.targets import REPLY_SECONDS, TargetUnusable
+from cohort.cli.bench_command.targets import TargetUnusable, open_clients
 
 PATH = "/v1/chat/completions"
 
@@ -90,20 +90,9 @@ async def chat_target(
             "stream_options": {"include_usage": True},
         }
     ).encode()
+    path, streams = f"{url.rstrip('/')}{PATH}", Streams()
     headers = {"content-type": "application/json"}
-    if key:
-        headers["authorization"] = f"Bearer {key}"
-    path, trusted = f"{url.rstrip('/')}{PATH}", httpx.create_ssl_context()
-    streams = Streams()
-    async with AsyncExitStack() as stack:
-        clients = [
-            await stack.enter_async_context(
-                httpx.AsyncClient(
-                    headers=headers, timeout=REPLY_SECONDS, verify=trusted, trust_env=False
-                )
-            )
-            for _ in range(callers)
-        ]
+    async with open_clients(headers, callers=callers, key=key) as clients:
 
         async def send(caller: int) -> str:
             began = perf_counter()

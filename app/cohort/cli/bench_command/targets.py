@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -14,6 +14,9 @@ import numpy as np
 from cohort.cli.bench_command.loops import Send
 from cohort.codec import to_bytes
 from cohort.tensors import BY_NAME, Array
+
+if TYPE_CHECKING:
+    import httpx
 
 REPLY_SECONDS = 60.0
 WORDS = ("a", "model", "reads", "this")
@@ -108,6 +111,30 @@ def v2_body(
 
 
 @asynccontextmanager
+async def open_clients(
+    headers: Mapping[str, str], *, callers: int, key: str | None
+) -> AsyncIterator[Sequence[httpx.AsyncClient]]:
+    """Open a client for each caller, with these headers and the key. Raises TargetUnusable.
+
+    Proxies from the environment are ignored, since they would be measured as well. Each connection
+    has its own client: httpx scans all connections and waiting requests of a pool at each request.
+    """
+    import httpx
+
+    sent = {**headers, **({"authorization": f"Bearer {_key(key)}"} if key else {})}
+    trusted = httpx.create_ssl_context()
+    async with AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(
+                httpx.AsyncClient(
+                    headers=sent, timeout=REPLY_SECONDS, verify=trusted, trust_env=False
+                )
+            )
+            for _ in range(callers)
+        ]
+
+
+@asynccontextmanager
 async def http_target(
     url: str,
     model: str,
@@ -120,28 +147,14 @@ async def http_target(
     key: str | None,
     seed: int,
 ) -> AsyncIterator[LoadTarget]:
-    """Open an HTTP target with a connection for each caller. Raises TargetUnusable.
-
-    Proxies from the environment are ignored, since they would be measured as well. Each connection
-    has its own client: httpx scans all connections and waiting requests of a pool at each request.
-    """
+    """Open an HTTP target with a connection for each caller. Raises TargetUnusable."""
     import httpx
 
-    headers = {"accept-encoding": "identity"}  # as most clients send
-    headers |= {"authorization": f"Bearer {_key(key)}"} if key else {}
     path = f"{url.rstrip('/')}/v2/models/{quote(model, '')}" + (
         f"/versions/{quote(version, '')}" if version else ""
     )
-    trusted = httpx.create_ssl_context()
-    async with AsyncExitStack() as stack:
-        clients = [
-            await stack.enter_async_context(
-                httpx.AsyncClient(
-                    headers=headers, timeout=REPLY_SECONDS, verify=trusted, trust_env=False
-                )
-            )
-            for _ in range(callers)
-        ]
+    headers = {"accept-encoding": "identity"}  # as most clients send
+    async with open_clients(headers, callers=callers, key=key) as clients:
         idle = asyncio.Queue[httpx.AsyncClient]()
         for client in clients:
             idle.put_nowait(client)
