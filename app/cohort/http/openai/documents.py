@@ -7,6 +7,7 @@ from typing import Any
 from cohort.http.predict.routes import ErrorBody
 
 _TEXT = {"type": "string"}
+_TEXTS = {"oneOf": [_TEXT, {"type": "array", "items": {}, "minItems": 1}]}
 _OPTIONS: dict[str, Any] = {
     "model": _TEXT,
     "max_tokens": {"type": "integer", "minimum": 1},
@@ -29,33 +30,26 @@ _MESSAGE = {
 }
 
 
-def _document(title: str, own: dict[str, Any], required: list[str]) -> dict[str, Any]:
-    """Return how FastAPI describes a route whose body has these keys."""
+_JSON: dict[str, Any] = {"application/json": {"schema": {"type": "object"}}}
+_EVENTS: dict[str, Any] = {"text/event-stream": {"schema": _TEXT}}
+
+
+def _document(
+    title: str,
+    keys: dict[str, Any],
+    required: str,
+    answer: str = "The answer; with 'stream', server-sent events that end with [DONE]",
+    content: dict[str, Any] = _JSON | _EVENTS,
+) -> dict[str, Any]:
+    """Return how FastAPI describes a route whose body has these keys, one of them required."""
+    schema = {"title": title, "type": "object", "properties": keys, "required": [required]}
     return {
         "responses": {
-            200: {
-                "description": "The answer; with 'stream', server-sent events that end with [DONE]",
-                "content": {
-                    "application/json": {"schema": {"type": "object"}},
-                    "text/event-stream": {"schema": _TEXT},
-                },
-            },
+            200: {"description": answer, "content": content},
             **{status: {"model": ErrorBody} for status in (400, 404, 413, 415, 429, 500, 503, 504)},
         },
         "openapi_extra": {
-            "requestBody": {
-                "required": True,
-                "content": {
-                    "application/json": {
-                        "schema": {
-                            "title": title,
-                            "type": "object",
-                            "properties": {**_OPTIONS, **own},
-                            "required": required,
-                        }
-                    }
-                },
-            }
+            "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}
         },
     }
 
@@ -63,47 +57,25 @@ def _document(title: str, own: dict[str, Any], required: list[str]) -> dict[str,
 CHAT_DOCUMENT = _document(
     "Chat",
     {
+        **_OPTIONS,
         "messages": {"type": "array", "items": _MESSAGE, "minItems": 1},
         "tools": {"type": "array", "items": {"type": "object"}},
     },
-    ["messages"],
+    "messages",
 )
 
-EMBEDDINGS_DOCUMENT: dict[str, Any] = {
-    "responses": {
-        200: {
-            "description": "The vectors, in the order of the texts",
-            "content": {"application/json": {"schema": {"type": "object"}}},
-        },
-        **{status: {"model": ErrorBody} for status in (400, 404, 413, 415, 429, 500, 503, 504)},
+EMBEDDINGS_DOCUMENT = _document(
+    "Embeddings",
+    {
+        "model": _TEXT,
+        "input": _TEXTS,
+        "encoding_format": {"enum": ["float", "base64"]},
+        "dimensions": {"type": "integer", "minimum": 1},
+        "user": _TEXT,
     },
-    "openapi_extra": {
-        "requestBody": {
-            "required": True,
-            "content": {
-                "application/json": {
-                    "schema": {
-                        "title": "Embeddings",
-                        "type": "object",
-                        "properties": {
-                            "model": _TEXT,
-                            "input": {
-                                "oneOf": [_TEXT, {"type": "array", "items": {}, "minItems": 1}]
-                            },
-                            "encoding_format": {"enum": ["float", "base64"]},
-                            "dimensions": {"type": "integer", "minimum": 1},
-                            "user": _TEXT,
-                        },
-                        "required": ["input"],
-                    }
-                }
-            },
-        }
-    },
-}
-
-COMPLETION_DOCUMENT = _document(
-    "Completion",
-    {"prompt": {"oneOf": [_TEXT, {"type": "array", "items": {}, "minItems": 1}]}},
-    ["prompt"],
+    "input",
+    "The vectors, in the order of the texts",
+    _JSON,
 )
+
+COMPLETION_DOCUMENT = _document("Completion", {**_OPTIONS, "prompt": _TEXTS}, "prompt")
