@@ -43,7 +43,6 @@ def prepare(request: GenerationRequest, vocabulary: Vocabulary, limits: Limits) 
     """Tokenize a request's prompt and check its limits, on any thread. Raises InvalidInput."""
     if not 1 <= request.choices <= MAX_CHOICES:
         raise InvalidInput(f"n must be from 1 to {MAX_CHOICES}, got {request.choices}", "n")
-    check_stop(request.stop)
     check_sampling(request.sampling, vocabulary.size, request.logprobs)
     check_stop(request.stop)
     field = "messages" if isinstance(request.prompt, Conversation) else "prompt"
