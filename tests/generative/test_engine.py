@@ -33,6 +33,7 @@ from cohort.generative.decoder import SharedDecoder
 from cohort.generative.events import Admitted, Ended, FirstToken, Preempted, Stepped
 from cohort.generative.factory import GenerativeEngines, is_plain_decoder
 from cohort.generative.pace import Pace
+from cohort.generative.planning import PromptBudget
 from cohort.onnx_engine import VersionOpener
 from cohort.registry import RequestNotes, Source
 from cohort.repository import GenerationPolicy, ModelConfig
@@ -204,7 +205,7 @@ async def test_the_pace_of_prompts_is_measured(
 ) -> None:
     """Prompts have as many tokens in a step as their pace allows, which learns from each step."""
     learned: list[tuple[int, float, float]] = []
-    monkeypatch.setattr(Pace, "tokens", lambda self: 16)
+    monkeypatch.setattr(Pace, "beside_answers", lambda self: PromptBudget(16, 16))
     monkeypatch.setattr(Pace, "learn", lambda self, *step: learned.append(step))
     async with serving(folder, SMALL) as served:
         _, other = served.ask(greedy(prompt(5), 100))

@@ -4,41 +4,77 @@ from __future__ import annotations
 
 import pytest
 
-from cohort.generative.pace import SAVED_STEPS, Pace
+from cohort.generative.pace import PART_STEPS, SAVED_STEPS, SHARE, Pace
+from cohort.generative.planning import PromptBudget
 
 STEP, FIXED, EACH = 0.005, 0.001, 0.0001
 
 
 def seconds(tokens: int) -> float:
-    return FIXED + tokens * EACH
+    """Return the duration of a run of a prompt."""
+    return FIXED + tokens * EACH if tokens else 0.0
 
 
-def computed(pace: Pace, steps: int) -> list[int]:
-    """Compute a prompt without end next to answers, and return the tokens of each step."""
-    found = []
-    for _ in range(steps):
-        found.append(tokens := pace.tokens())
+def learned(most: int = 512) -> Pace:
+    """Return a pace that knows the durations of steps and prompts, and has nothing saved."""
+    pace = Pace(8, most)
+    for tokens in (8, 16, 32, 64) * 5:
         pace.learn(tokens, seconds(tokens), STEP)
-    return found
+    pace.learn(1, 1.0, STEP)
+    for tokens in (8, 16, 32, 64) * 20:
+        pace.learn(tokens, seconds(tokens), 0.0)
+    return pace
 
 
-def test_long_prompts_at_most_double_the_time_of_steps() -> None:
-    """Each part takes as long as the answers' tokens, although parts have a fixed cost."""
-    found = computed(Pace(8, 512), 60)
-    assert found[0] == 8
-    assert sum(map(seconds, found)) <= (60 + SAVED_STEPS) * STEP
-    assert seconds(found[-1]) == pytest.approx(STEP, rel=0.2)
-
-
-def test_a_prompt_after_steps_without_one_uses_their_time() -> None:
-    """It gets the time of the last few such steps at once, and no more after them."""
-    pace = Pace(8, 512)
-    computed(pace, 60)
-    for _ in range(50):
+def next_budget(pace: Pace) -> tuple[int, PromptBudget]:
+    """Return how many steps have no prompts, and the budget of the one after them."""
+    for waited in range(1000):
+        if (budget := pace.beside_answers()) != PromptBudget(0, 0):
+            return waited, budget
         pace.learn(0, 0.0, STEP)
-    found = computed(pace, 10)
-    assert seconds(found[0]) == pytest.approx((1 + SAVED_STEPS) * STEP, rel=0.2)
-    assert sum(map(seconds, found)) <= (10 + SAVED_STEPS) * STEP
+    raise AssertionError("no prompt is ever computed")
+
+
+def test_parts_of_long_prompts_have_a_share_of_the_time() -> None:
+    """A long prompt without end takes the share, in parts of the same time."""
+    pace, steps, prompts = learned(), 0, 0.0
+    next_budget(pace)
+    for _ in range(100):
+        waited, budget = next_budget(pace)
+        steps += waited + 1
+        assert seconds(budget.part) == pytest.approx(PART_STEPS * STEP, rel=0.2)
+        pace.learn(budget.part, seconds(budget.part), STEP)
+        prompts += seconds(budget.part)
+    assert prompts <= (SHARE * steps + PART_STEPS) * STEP
+    assert prompts >= 0.8 * SHARE * steps * STEP
+
+
+def test_short_prompts_use_the_time_of_steps_before_them() -> None:
+    """After many steps without prompts they take what was saved, and no more."""
+    pace = learned()
+    for _ in range(200):
+        pace.learn(0, 0.0, STEP)
+    taken = 0.0
+    while (budget := pace.beside_answers()).whole:
+        tokens = min(budget.whole, 64)
+        pace.learn(tokens, seconds(tokens), STEP)
+        taken += seconds(tokens) - SHARE * STEP
+    assert taken == pytest.approx(SAVED_STEPS * STEP, rel=0.2)
+
+
+def test_a_slow_prompt_delays_others_for_a_bounded_time() -> None:
+    """Whatever it took, the next one is computed after a few steps."""
+    pace = learned()
+    pace.learn(8, 1e6, STEP)
+    waited, _ = next_budget(pace)
+    assert waited <= (SAVED_STEPS + PART_STEPS) / SHARE + 1
+
+
+def test_steps_without_answers_compute_the_maximum() -> None:
+    """No one waits, so the next short prompts may also take all that can be saved."""
+    pace = learned(128)
+    assert pace.alone() == PromptBudget(128, 128)
+    assert pace.beside_answers().whole == 128
 
 
 @pytest.mark.parametrize(("step", "tokens"), [(1e-6, 8), (10.0, 512)])
@@ -46,5 +82,10 @@ def test_parts_have_bounds(step: float, tokens: int) -> None:
     """A part has at least the unit, and at most the maximum."""
     pace = Pace(8, 512)
     for _ in range(100):
-        pace.learn(pace.tokens(), 0.001, step)
-    assert pace.tokens() == tokens
+        part = pace.beside_answers().part
+        pace.learn(part, 0.001 if part else 0.0, step)
+    found = {pace.beside_answers().part}
+    for _ in range(100):
+        pace.learn(0, 0.0, step)
+        found.add(pace.beside_answers().part)
+    assert found - {0} == {tokens}

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from cohort.generative.planning import (
     GROWTH,
+    TILE,
+    PromptBudget,
     fill_holes,
     grow,
     needed,
@@ -143,44 +145,79 @@ def test_taking_a_place_ends(entering: Some, running: list[Some]) -> None:
     assert back is None or after[back] is not entering or left.caller == entering.caller
 
 
-@given(sequences(), st.integers(1, 32), st.integers(1, 128), st.integers(0, 5))
+def divided(running: list[Some], unit: int) -> list[Some]:
+    """Give prompts their bodies, and let parts of some be computed."""
+    found = []
+    for one in running:
+        body = max(one.prompt - 2, 0) // unit * unit
+        found.append(replace(one, body=body, cached=min(one.cached // unit * unit, body)))
+    return found
+
+
+@given(
+    sequences(),
+    st.sampled_from([8, 128]),
+    st.integers(0, 64),
+    st.integers(0, 128),
+    st.integers(0, 128),
+    st.integers(0, 5),
+)
 def test_a_step_computes_a_bounded_part_of_prompts(
-    running: list[Some], unit: int, most: int, turn: int
+    running: list[Some], unit: int, short: int, part: int, whole: int, turn: int
 ) -> None:
-    """Parts end at fixed places, and have at most `most` tokens, or are one rest of a prompt."""
-    running = [
-        replace(
-            one, body=(body := max(one.prompt - 2, 0) // unit * unit), cached=min(one.cached, body)
-        )
-        for one in running
-    ]
-    running = [replace(one, cached=one.cached // unit * unit) for one in running]
-    chunks = next_chunks(running, unit, most, {}, turn)
-    at = [one.cached for one in running]
-    sizes = []
+    """Short prompts are whole, and parts of long ones have at most the budget's tokens.
+
+    The first one is exempt: it may be a short prompt, a unit, or a rest behind a body.
+    """
+    running = divided(running, unit)
+    chunks = next_chunks(running, unit, short, PromptBudget(part, whole), {}, turn)
+    at = {i: one.cached for i, one in enumerate(running)}
+    computed: dict[int, int] = {}
     for i, stop in chunks:
-        assert at[i] <= running[i].body
-        assert stop == running[i].prompt if at[i] == running[i].body else stop % unit == 0
-        sizes.append(stop - at[i])
+        one = running[i]
+        assert at[i] < stop == one.prompt or (at[i] < stop <= one.body and stop % unit == 0)
+        computed[i] = computed.get(i, 0) + stop - at[i]
         at[i] = stop
-    assert all(sizes)
-    assert sum(sizes) <= max(most, unit) or len(sizes) == 1
-    assert bool(chunks) == bool(running)
+    for i, tokens in computed.items():
+        lacks = running[i].prompt - running[i].cached
+        assert lacks > short or tokens == lacks
+        before = sum(list(computed.values())[: list(computed).index(i)])
+        most = whole if lacks <= short else part
+        assert most
+        assert before + tokens <= most or (not before and tokens <= max(short, unit + 1))
+    shorts = [one for one in running if one.prompt - one.cached <= short]
+    assert bool(chunks) == bool((whole and shorts) or (part and len(shorts) < len(running)))
+
+
+@given(st.integers(1, 300), st.lists(st.integers(8, 128)))
+def test_no_run_has_one_token_more_than_a_tile(prompt: int, budgets: list[int]) -> None:
+    """Kernels give such a token other bits, so it is computed with others, or always alone."""
+    one = divided([Some("a", prompt=prompt)], 8)[0]
+    sizes = []
+    for budget in [*budgets, *[128] * 40]:
+        for _, stop in next_chunks([one], 8, 64, PromptBudget(budget, budget), {}, 0):
+            sizes.append(stop - one.cached)
+            one = replace(one, cached=stop)
+    assert sum(sizes) == prompt
+    assert prompt == 1 or all(size % TILE != 1 for size in sizes)
 
 
 def test_prompts_of_callers_are_computed_in_turn() -> None:
     """A caller whose prompt was computed last comes after the others."""
     running = [Some("a", prompt=500, body=448), Some("b", prompt=500, body=448)]
-    assert next_chunks(running, 64, 64, {"a": 1}, 2)[0].sequence == 1
-    assert next_chunks(running, 64, 64, {"a": 1, "b": 2}, 3)[0].sequence == 0
+    budget = PromptBudget(64, 64)
+    assert next_chunks(running, 64, 32, budget, {"a": 1}, 2)[0].sequence == 1
+    assert next_chunks(running, 64, 32, budget, {"a": 1, "b": 2}, 3)[0].sequence == 0
 
 
-@given(st.sets(st.integers(0, 30)))
-def test_moves_leave_the_first_slots_in_use(used: set[int]) -> None:
-    """After the moves, the slots in use are the first ones, and no sequence is overwritten."""
-    slots = set(used)
-    for source, target in fill_holes(sorted(used)):
+@given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)))
+def test_moves_leave_no_holes_below_decoding_slots(decoding: set[int], others: set[int]) -> None:
+    """After the moves, each slot below a decoding one is in use, and none is overwritten."""
+    others -= decoding
+    slots = set(decoding)
+    for source, target in fill_holes(sorted(decoding), decoding | others):
         assert source in slots
-        assert target not in slots
+        assert target not in slots | others
         slots = (slots - {source}) | {target}
-    assert slots == set(range(len(used)))
+    assert len(slots) == len(decoding)
+    assert set(range(max(slots, default=0))) <= slots | others

@@ -119,6 +119,7 @@ class GenerationQueue:
         self._ready = 0.0
         self._seconds = 0.01
         self._pace = Pace(self._unit, policy.prefill_tokens)
+        self._short = policy.prefill_tokens // 2
         self._entered = self._prefill_turn = 0
         self._last_turns: dict[str, int] = {}
         self._closed = False
@@ -393,8 +394,8 @@ class GenerationQueue:
 
     def _place(self, one: ChoiceSequence, plan: RunPlan, now: float) -> None:
         """Give a sequence a slot, with the keys and values that others computed."""
-        used = self._slots()
-        one.slot = next(slot for slot in range(self._decoder.slots) if slot not in used)
+        free = set(range(self._decoder.slots)) - self._slots()
+        one.slot = min(free) if one.prompt <= self._short else max(free)
         one.reserved = needed(one)
         ticket, block = one.ticket, self._block
         source = next((s for s in self._running if s.ticket is ticket and s.decodes), None)
@@ -421,8 +422,9 @@ class GenerationQueue:
             self._prefixes.drop()
 
     def _move(self, plan: RunPlan) -> None:
-        """Leave no holes between the slots in use."""
-        for source, target in fill_holes([one.slot for one in self._running]):
+        """Give the first slots to the sequences that a step computes."""
+        decoding = [one.slot for one in self._running if one.decodes]
+        for source, target in fill_holes(decoding, self._slots()):
             one = next(one for one in self._running if one.slot == source)
             plan.copies.append((source, target, one.cached))
             plan.blocks = [
@@ -435,8 +437,9 @@ class GenerationQueue:
     def _schedule(self, plan: RunPlan) -> None:
         beginning = set(map(id, plan.begins))
         ready = [one for one in self._running if one.decodes and id(one) not in beginning]
-        most = self._pace.tokens() if ready else self._policy.prefill_tokens
-        chunks = next_chunks(self._running, self._unit, most, self._last_turns, self._prefill_turn)
+        budget = self._pace.beside_answers() if ready else self._pace.alone()
+        turns, turn = self._last_turns, self._prefill_turn
+        chunks = next_chunks(self._running, self._unit, self._short, budget, turns, turn)
         if chunks:
             self._prefill_turn += 1
             callers = {one.caller for one in self._running}
@@ -452,7 +455,7 @@ class GenerationQueue:
         plan.decoding = ready
         chosen = {id(prefill.sequence) for prefill in plan.prefills}
         plan.resting = [one for one in self._running if not one.decodes and id(one) not in chosen]
-        plan.several = bool(plan.decoding) and not (plan.prefills or plan.begins)
+        plan.several = len(plan.decoding) == len(self._running)
 
     def _to_keep(self, one: ChoiceSequence, stop: int) -> list[tuple[bytes, int]]:
         """Return the blocks of the next part of a prompt that are not kept yet."""

@@ -211,7 +211,7 @@ class OpenedLanguageModel:
         limits = Limits(
             self._found.context_length,
             self._budget,
-            self._parts.block,
+            *self._parts,
             self._decoder.vocabulary,
         )
         return GenerativeEngine(

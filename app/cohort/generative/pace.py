@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+from cohort.generative.planning import PromptBudget
+
 NEW = 0.2
 """The weight of a new duration in an estimate."""
 
-SAVED_STEPS = 3
-"""Maximum steps without prompts whose time a later prompt may use."""
+SHARE = 0.75
+"""Seconds of prompts for each second of the answers that wait for them, on average."""
+
+PART_STEPS = 1.75
+"""The time of a part of a long prompt, in steps.
+
+Shorter parts cost more per token, and longer ones delay answers.
+"""
+
+SAVED_STEPS = 40.0
+"""Maximum time that short prompts may use from steps before them, in steps.
+
+It is enough for one that joins each of a full batch's answers.
+"""
 
 PROPORTIONAL = 0.05
 """The weight of the assumption that a part's duration is proportional to its tokens."""
 
 
 class Pace:
-    """Lets prompts take as long as the next tokens of the answers that wait for them.
+    """Lets prompts take a share of the time that answers take, on average.
 
-    That holds on average: a prompt after steps without one may also use their time. So a short
-    prompt has its first token after one step, and many long ones at most double the time of steps.
+    Each step of answers saves time for prompts, and prompts are computed once enough is saved. So
+    parts of long prompts at most double the time of most steps, and a short prompt is whole in one.
 
-    A part of a prompt takes a fixed time, and one for each token. A line through recent parts gives
+    A run of a prompt takes a fixed time, and one for each token. A line through recent ones gives
     both.
 
     unit, most: The minimum and the maximum of tokens.
@@ -27,20 +41,19 @@ class Pace:
     def __init__(self, unit: int, most: int) -> None:
         self._unit, self._most = unit, most
         self._step = self._saved = 0.0  # seconds
-        self._means: list[float] = []  # over parts; see `learn`
+        self._means: list[float] = []  # over runs; see `learn`
 
-    def tokens(self) -> int:
-        """Return the tokens of prompts for the next step."""
-        if not self._means:
-            return self._unit
-        tokens, seconds, squares, products = self._means
-        proportional = PROPORTIONAL * tokens
-        each = products - tokens * seconds + proportional * seconds
-        each /= squares - tokens * tokens + proportional * tokens
-        each = max(each, PROPORTIONAL * seconds / tokens, 1e-9)
-        fixed = max(seconds - each * tokens, 0.0)
-        found = int((self._step + self._saved - fixed) / each)
-        return min(max(found, self._unit), self._most)
+    def alone(self) -> PromptBudget:
+        """Return the budget of a step without answers; no one waits for it."""
+        self._saved = SAVED_STEPS * self._step
+        return PromptBudget(self._most, self._most)
+
+    def beside_answers(self) -> PromptBudget:
+        """Return the budget of the next step."""
+        part = PART_STEPS * self._step
+        if self._saved < part:
+            return PromptBudget(0, 0)
+        return PromptBudget(self._tokens(part), self._tokens(self._saved))
 
     def learn(self, tokens: int, seconds: float, step: float) -> None:
         """Learn from a step.
@@ -53,7 +66,19 @@ class Pace:
             old = self._means or new
             self._means = [a + NEW * (b - a) for a, b in zip(old, new, strict=True)]
         if step:
+            most = SAVED_STEPS * (self._step or step)
             self._step += NEW * (step - self._step) if self._step else step
-            spent = seconds if tokens else 0.0
-            saved = self._saved + self._step - spent
-            self._saved = min(max(saved, 0.0), SAVED_STEPS * self._step)
+            saved = self._saved + SHARE * self._step - (seconds if tokens else 0.0)
+            self._saved = min(max(saved, -most), most)
+
+    def _tokens(self, available: float) -> int:
+        """Return the tokens that take this time, in seconds."""
+        if not self._means:
+            return self._unit
+        tokens, seconds, squares, products = self._means
+        proportional = PROPORTIONAL * tokens
+        each = products - tokens * seconds + proportional * seconds
+        each /= squares - tokens * tokens + proportional * tokens
+        each = max(each, PROPORTIONAL * seconds / tokens, 1e-9)
+        fixed = max(seconds - each * tokens, 0.0)
+        return min(max(int((available - fixed) / each), self._unit), self._most)

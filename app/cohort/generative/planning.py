@@ -7,11 +7,14 @@ sequence reserves tokens of the cache: those of its prompt, and a few more at a 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 GROWTH = 64
 """Tokens that a sequence reserves at a time for its answer."""
+
+TILE = 32
+"""Kernels compute this many tokens alike; a single one behind them gets other bits."""
 
 
 class Planned(Protocol):
@@ -159,27 +162,40 @@ def _youngest(positions: Sequence[int], running: Sequence[Planned]) -> int:
 
 
 class Chunk(NamedTuple):
-    """A part of a prompt to compute: the position of its sequence, and its end in the prompt."""
+    """A run of a prompt to compute: the position of its sequence, and its end in the prompt."""
 
     sequence: int
     stop: int
 
 
+class PromptBudget(NamedTuple):
+    """The tokens of prompts that a step computes.
+
+    part: Tokens of long prompts, which are computed in parts; 0: none now.
+    whole: Tokens of short prompts, of which one is computed in any case; 0: none now.
+    """
+
+    part: int
+    whole: int
+
+
 def next_chunks(
     running: Sequence[Planned],
     unit: int,
-    most: int,
+    short: int,
+    budget: PromptBudget,
     last_turns: Mapping[str, int],
     turn: int,
 ) -> list[Chunk]:
-    """Choose parts of prompts for one step, of at most `most` tokens together.
+    """Choose prompts, or parts of them, for one step.
 
     The highest priority goes first. The callers take turns, and each caller's sequences: the
-    oldest one, then the one that lacks the least. Parts of a body end at multiples of `unit`. The
-    rest behind it is one part, even if it is longer than `most`. So the bits of an answer do not
-    depend on what else runs: those of the last token depend on the tokens in its run.
+    oldest one, then the one that lacks the least. Parts of a body end at multiples of `unit`, and
+    the rest behind the body is not divided. So the bits of an answer do not depend on what else
+    runs.
 
     unit: The tokens of the smallest part of a body; the first part may be that long in any case.
+    short: Prompts that lack at most these tokens are computed whole.
     last_turns: The last turn of each caller.
     turn: Counts the steps with parts of prompts.
     """
@@ -191,24 +207,43 @@ def next_chunks(
         return -one.priority, last_turns.get(one.caller, -1), first, one.arrived, i
 
     chunks: list[Chunk] = []
-    left = max(most, unit)
+    used = 0
     for i in sorted(lacking, key=order):
-        one, start = running[i], running[i].cached
-        stop = min(start + left // unit * unit, one.body)
-        if stop > start:
-            chunks.append(Chunk(i, stop))
-            left -= stop - start
-            start = stop
-        if start == one.body and (one.prompt - start <= left or not chunks):
-            chunks.append(Chunk(i, one.prompt))
-            left = max(left - (one.prompt - start), 0)
+        one = running[i]
+        lacks = one.prompt - one.cached
+        whole = lacks <= short
+        most = budget.whole if whole else budget.part
+        left = most - used
+        if most and not chunks:
+            left = max(left, lacks if whole or one.cached == one.body else unit)
+        stops = [] if whole and lacks > left else _stops(one, unit, left)
+        chunks += [Chunk(i, stop) for stop in stops]
+        used += max(stops, default=one.cached) - one.cached
     return chunks
 
 
-def fill_holes(used: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the moves, from slot to slot, that leave `used` slots the first ones.
+def _stops(one: Planned, unit: int, left: int) -> list[int]:
+    """Return where the next runs of a prompt end, if they may have `left` tokens together.
 
-    A step computes all slots up to the last one in use; each hole costs a row of it.
+    The rest is in one run with the part of the body before it. That run must not have one token
+    more than a multiple of `TILE`; then the rest has its own.
     """
-    holes = [slot for slot in range(len(used)) if slot not in set(used)]
-    return list(zip(sorted(used, reverse=True), holes, strict=False))
+    lacks = one.prompt - one.cached
+    if lacks > left:
+        stop = min(one.cached + left // unit * unit, one.body)
+        return [stop] if stop > one.cached else []
+    if lacks % TILE == 1 and one.cached < one.body:
+        return [one.body, one.prompt]
+    return [one.prompt]
+
+
+def fill_holes(decoding: Sequence[int], used: Collection[int]) -> list[tuple[int, int]]:
+    """Return the moves, from slot to slot, that fill the holes below the `decoding` slots.
+
+    A step computes all slots up to the last decoding one, and each other slot costs a row of it.
+
+    used: All slots in use; others than the decoding ones do not move.
+    """
+    holes = [slot for slot in range(max(decoding, default=0)) if slot not in used]
+    pairs = zip(sorted(decoding, reverse=True), holes, strict=False)
+    return [(source, hole) for source, hole in pairs if hole < source]

@@ -24,12 +24,14 @@ class Limits:
 
     context: The maximum tokens of a prompt and its answer.
     budget: The maximum tokens of the cache.
+    unit: The tokens of the smallest part of a prompt.
     block: The tokens of a block of prompts that is kept.
     vocabulary: The number of tokens that the decoder knows.
     """
 
     context: int
     budget: int
+    unit: int
     block: int
     vocabulary: int
 
@@ -50,7 +52,7 @@ def prepare(request: GenerationRequest, vocabulary: Vocabulary, limits: Limits) 
     most = _max_tokens(request, len(tokens), limits, field)
     guide = None if request.guide is None else compile_guide(request.guide, vocabulary)
     blocks = name_blocks(tokens, limits.block)
-    body = len(blocks) * limits.block
+    body = max(len(tokens) - 2, 0) // limits.unit * limits.unit
     return Prepared(request, text, tokens, most, blocks, body, guide)
 
 

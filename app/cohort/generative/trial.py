@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from time import monotonic
 
 import numpy as np
@@ -57,24 +58,29 @@ def try_last_place(decoder: Decoder) -> None:
 
 
 def parts_are_exact(decoder: Decoder, unit: int, most: int) -> bool:
-    """Return True if the bits of a prompt do not depend on the lengths of its parts.
+    """Return True if the bits of a prompt do not depend on the lengths of its runs.
 
     unit, most: The shortest and the longest part.
 
-    False also if a large model takes too long to find out.
+    False also if a large model takes too long to find out, or the context is short.
     """
-    body = min(most, decoder.length - 2) // unit * unit
-    prompt = [(7 * one + 3) % decoder.vocabulary for one in range(body + 2)]
-    found: list[tuple[Array, Array]] = []
+    body = min(most, decoder.length - unit - 1) // unit * unit
+    if body < 2 * unit:
+        return False
+    prompt = [(7 * one + 3) % decoder.vocabulary for one in range(body + unit + 1)]
+    rests = range(2, unit + 2)
+    found: list[list[Array]] = []
     try:
         start = monotonic()
-        for size in (body, unit, 2 * unit, body - unit):
+        for size, last in ((body, body), (unit, body - unit), (2 * unit, body - unit), (body, 0)):
             if found and monotonic() - start > EXACT_SECONDS * len(found):
                 return False
-            for at in range(0, body, max(size, unit)):
-                decoder.prefill(0, prompt[at : min(at + max(size, unit), body)], at)
-            logits = decoder.prefill(0, prompt[body:], body)
-            found.append((logits.copy(), decoder.read(0, 0, body + 2)))
+            for first, stop in pairwise([*range(0, body, size), body]):
+                decoder.prefill(0, prompt[first:stop], first)
+            found.append([decoder.read(0, 0, body)])
+            for rest in rests:
+                logits = decoder.prefill(0, prompt[last : body + rest], last)
+                found[-1] += [logits.copy(), decoder.read(0, body, body + rest)]
     except CohortError as error:
         raise LoadFailed(f"its first tokens failed: {error}") from error
     decoder.free(0)

@@ -15,8 +15,9 @@ class GenerationPolicy:
     cache_mb: Maximum size of the cache of keys and values; default None: a quarter of the memory
         that is free at load.
     max_sequences: Maximum answers that are generated at a time; further ones wait; default 16.
-    prefill_tokens: Maximum tokens of prompts that a step computes; default 128. While answers
-        continue, a step computes fewer: as many as take about as long as their next tokens.
+    prefill_tokens: Maximum tokens of prompts that a step computes; default 128. Prompts of at
+        most half of it are computed in one step. While answers continue, longer ones are computed
+        in parts that take about as long as two steps.
     max_waiting: Maximum requests that wait; further ones are rejected; default 512.
     """
 
