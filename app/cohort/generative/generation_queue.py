@@ -27,6 +27,7 @@ from cohort.generative.planning import (
     fill_holes,
     grow,
     has_room_for_prompt,
+    lacking_by_caller,
     needed,
     next_chunks,
     next_to_enter,
@@ -372,7 +373,7 @@ class GenerationQueue:
     def _enter(self, plan: RunPlan, now: float) -> None:
         """Give slots to waiting sequences, as far as there is room."""
         placed = False
-        while able := [one for one in self._waiting if self._may_enter(one)]:
+        while able := self._able_to_enter():
             one = able[next_to_enter(able, self._running, self._entered)]
             free = self._budget - sum(other.reserved for other in self._running)
             if len(self._running) >= self._decoder.slots or needed(one) > free:
@@ -386,11 +387,17 @@ class GenerationQueue:
             self._place(one, plan, now)
             placed = True
 
-    def _may_enter(self, one: ChoiceSequence) -> bool:
-        """Return False while another choice of the request, or of its caller, has a long prompt."""
-        if any(not s.decodes for s in self._running if s.ticket is one.ticket):
-            return False
-        return has_room_for_prompt(one, self._running, self._policy.prefill_tokens)
+    def _able_to_enter(self) -> list[ChoiceSequence]:
+        """Return those that no other prompt of their request, or of their caller, precedes."""
+        if not self._waiting:
+            return []
+        most, lacking = self._policy.prefill_tokens, lacking_by_caller(self._running)
+        beginning = {one.ticket for one in self._running if not one.decodes}
+        return [
+            one
+            for one in self._waiting
+            if one.ticket not in beginning and has_room_for_prompt(one, lacking, most)
+        ]
 
     def _place(self, one: ChoiceSequence, plan: RunPlan, now: float) -> None:
         """Give a sequence a slot, with the keys and values that others computed."""

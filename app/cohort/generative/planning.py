@@ -122,18 +122,23 @@ def next_to_enter(waiting: Sequence[Planned], running: Sequence[Planned], turn: 
     return min(own, key=lambda i: (waiting[i].arrived, i))
 
 
-def has_room_for_prompt(entering: Planned, running: Sequence[Planned], most: int) -> bool:
+def lacking_by_caller(running: Sequence[Planned]) -> Counter[str]:
+    """Return the tokens of prompts that are not computed yet, by caller."""
+    lacking: Counter[str] = Counter()
+    for one in running:
+        lacking[one.caller] += max(one.prompt - one.cached, 0)
+    return lacking
+
+
+def has_room_for_prompt(entering: Planned, lacking: Counter[str], most: int) -> bool:
     """Return True if a sequence may enter while other prompts of its caller are computed.
 
-    Long prompts enter one by one, because they are also computed one by one. `most` is the maximum
-    tokens of prompts that a step computes.
+    Long prompts enter one by one, because they are also computed one by one.
+
+    lacking: See `lacking_by_caller`.
+    most: The maximum tokens of prompts that a step computes.
     """
-    lacking = sum(
-        one.prompt - one.cached
-        for one in running
-        if one.caller == entering.caller and one.cached < one.prompt
-    )
-    return entering.prompt <= most or lacking < most
+    return entering.prompt <= most or lacking[entering.caller] < most
 
 
 def who_leaves_for(entering: Planned, running: Sequence[Planned]) -> int | None:
