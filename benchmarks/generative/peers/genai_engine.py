@@ -4,9 +4,10 @@ import sys
 
 import numpy as np
 import onnxruntime_genai as og
+from genai_model import open_model
 from one_at_a_time import now, work
 
-model = og.Model(sys.argv[1])
+model = open_model(sys.argv[1], int(sys.argv[2]))
 
 
 def answer(prompts, tokens, late):
