@@ -462,7 +462,7 @@ class GenerationQueue:
         plan.decoding = ready
         chosen = {id(prefill.sequence) for prefill in plan.prefills}
         plan.resting = [one for one in self._running if not one.decodes and id(one) not in chosen]
-        plan.several = len(plan.decoding) == len(self._running)
+        plan.several = len(plan.decoding) == len(self._running) > 0
 
     def _to_keep(self, one: ChoiceSequence, stop: int) -> list[tuple[bytes, int]]:
         """Return the blocks of the next part of a prompt that are not kept yet."""
