@@ -25,6 +25,8 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("day")
     shutil.copytree(ROOT / "models", folder / "models")
     onnx_models.save(onnx_models.slow(), folder / "models/slow/1/model.onnx")
+    patient = "timeout_ms: 300000\nbatching: {max_queue_seconds: 300}\n"  # the machine may be slow
+    (folder / "models/slow/config.yaml").write_text(patient)
     program = f"exec {sys.executable} -m tests.ray.day {folder / 'models'}"
     environment = {
         **os.environ,
