@@ -137,9 +137,7 @@ def main() -> None:
     """Measure, print the table, and write it if asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--seconds", type=float, default=30, help="the time for long prompts"
-    )
+    parser.add_argument("--seconds", type=float, default=30, help="the time for long prompts")
     parser.add_argument("--write", action="store_true")
     chosen = parser.parse_args()
     version = BUILD / "generative" / "56m-fp32-long" / "1"
