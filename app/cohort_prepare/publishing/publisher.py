@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import onnx
 
 from cohort.errors import MODEL_NAME, MODEL_NAME_RULE, LoadFailed, RemoteFailed, quoted
+from cohort.generative.factory import is_language_model
 from cohort.inspection import InspectionLimits
 from cohort.profiling import row_advice
 from cohort.repository import (
@@ -56,10 +57,12 @@ _MODEL_FILE = "model.onnx"
 class PublishRequest:
     """Options of publishing.
 
-    model: ONNX file, next to its external data; or a pipeline.yaml, next to its files.
+    model: ONNX file, next to its external data; or a pipeline.yaml or genai_config.json, next to
+        its files.
     name: Model name.
     to: Models folder, or the address of a remote repository.
-    examples: A .npz with inputs and, optionally, expected outputs; default None: generated.
+    examples: A .npz with inputs and, optionally, expected outputs; for a language model, a .jsonl
+        of prompts and, optionally, answers. Default None: generated.
     labels: Correct answer for each row, a .npy; default None: no accuracy.
     source: Source model, or an ONNX file; default None: not compared.
     optimize: True to run `cohort optimize` first; default False.
@@ -140,6 +143,8 @@ def _publish(
 ) -> Publication:
     if request.model.name == PIPELINE_FILE:
         return _publish_pipeline(request, folder, on_progress)
+    if is_language_model(request.model):
+        return _publish_language_model(request, folder, on_progress)
     with temporary_folder(folder) as work:
         on_progress("Checking the model")
         checked = check_publishable(request.model, work, request.limits)
@@ -199,10 +204,46 @@ def _publish_pipeline(
     if (already := _already(request, files)) is not None:
         return replace(already, notes=checked.notes)
     manifest = Manifest(1, files, model=request.name)
+    return _publish_with(manifest, request, folder, on_progress, checked.notes)
+
+
+def _publish_language_model(
+    request: PublishRequest, folder: Path, on_progress: Callable[[str], None]
+) -> Publication:
+    """Publish a language model with all files of its folder, and its answers to the examples."""
+    from cohort_prepare.publishing.language_models import answer_texts, copy_files, read_texts
+
+    others = (request.labels, request.source, request.quantize)
+    if request.optimize or any(one is not None for one in others):
+        raise Misused("labels, source, optimize and quantize do not apply to language models")
+    wanted = None if request.examples is None else read_texts(request.examples)
+    files = copy_files(request.model, folder)
+    already = _already(request, files)
+    if already is not None and wanted is None:
+        return already
+    on_progress("Running the examples")
+    texts, measured_on = answer_texts(folder / request.model.name, wanted, request.limits)
+    if already is not None:
+        return already
+    size = Change(sum((folder / name).stat().st_size for name in files))
+    manifest = Manifest(
+        1, files, model=request.name, size_bytes=size, measured_on=measured_on, texts=texts
+    )
+    return _publish_with(manifest, request, folder, on_progress)
+
+
+def _publish_with(
+    manifest: Manifest,
+    request: PublishRequest,
+    folder: Path,
+    on_progress: Callable[[str], None],
+    notes: tuple[str, ...] = (),
+) -> Publication:
+    """Publish the files in a folder with a manifest, without a card."""
     signer = _write_manifest(request, folder, dump_manifest(manifest))
     on_progress("Publishing the version")
     version, where = _place(request, folder)
-    return Publication(version, where, manifest, signer=signer, notes=checked.notes)
+    return Publication(version, where, manifest, signer=signer, notes=notes)
 
 
 def _write_manifest(request: PublishRequest, folder: Path, content: bytes) -> str:
