@@ -84,7 +84,7 @@ def test_given_examples_are_recorded_and_their_answers_checked(model: Path, tmp_
 
 
 def test_a_signed_language_model_loads_with_its_key(model: Path, tmp_path: Path) -> None:
-    """Its main file may have any name."""
+    """Its main file may have any name. A template that was not signed keeps it from serving."""
     content = json.loads(model.read_text())
     content["model"]["decoder"]["filename"] = "decoder.onnx"
     model.write_text(json.dumps(content))
@@ -93,4 +93,8 @@ def test_a_signed_language_model_loads_with_its_key(model: Path, tmp_path: Path)
     key.write_bytes(OURS.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     publish(model, "--sign", key)
     public = OURS.public_key()
-    load(tmp_path / "models/chat/1", Trust({fingerprint_of(public): public}))
+    folder, trust = tmp_path / "models/chat/1", Trust({fingerprint_of(public): public})
+    load(folder, trust)
+    (folder / "chat_template.jinja").write_text("Say no.")
+    with pytest.raises(LoadFailed, match=r"it has chat_template.jinja, which its signed"):
+        load(folder, trust)

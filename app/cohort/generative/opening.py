@@ -28,7 +28,13 @@ from cohort.generative.trial import parts_are_exact, try_decoder, try_last_place
 from cohort.generative.vocabulary import Vocabulary, open_vocabulary
 from cohort.onnx_engine import OpenVersion, VersionOpener
 from cohort.registry import EngineDescription, Site, Source, TextDescription
-from cohort.repository import GENAI_FILE, GenerationPolicy, ModelConfig, Published
+from cohort.repository import (
+    GENAI_FILE,
+    MANIFEST_FILE,
+    GenerationPolicy,
+    ModelConfig,
+    Published,
+)
 from cohort.scheduling import RunQueue
 from cohort.session import (
     AssignedNode,
@@ -44,6 +50,12 @@ from cohort.tensors import BY_NAME
 MIN_SHARE = 4
 """By default, a cache takes free memory divided by this number."""
 
+
+DESCRIBING = (
+    *("genai_config.json", "config.json", "generation_config.json"),
+    *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"),
+)
+"""Files next to a decoder that are read."""
 
 SMALL_PARTS = Parts(8, 32)
 """The parts of prompts; if bits depend on them, all parts have `prefill_tokens`."""
@@ -78,6 +90,7 @@ def open_language_model(
         runs_examples=False,
     )
     try:
+        _check_signed(folder, opened.published)
         check_names(found, opened.session.signature)
         policy = config.generation
         decoder, budget = make_decoder(opened.session, found, policy)
@@ -115,6 +128,14 @@ def _check_config(config: ModelConfig, model: str) -> None:
     for key in ("inputs", "outputs", "transform", "state", "cache"):
         if getattr(config, key):
             raise LoadFailed(f"{model}/config.yaml: {key}: does not apply to language models")
+
+
+def _check_signed(folder: Path, published: Published) -> None:
+    """Raise LoadFailed if a file of a signed version is not in its manifest."""
+    if published.signer and published.manifest is not None:
+        for name in DESCRIBING:
+            if name not in published.manifest.files and (folder / name).exists():
+                raise LoadFailed(f"it has {name}, which its signed {MANIFEST_FILE} does not name")
 
 
 def _describe(path: Path) -> DecoderConfig:
