@@ -140,11 +140,15 @@ def test_an_example_that_cannot_run_fails_the_load(
     assert sentence in str(caught.value)
 
 
-def test_a_long_difference_is_shown_from_where_it_begins(folder: Path) -> None:
-    """Before it, only a few characters are repeated."""
-    publish(folder, TextExample("Hello", answer="x" * 10_000_000))
+async def test_a_long_difference_is_shown_from_where_it_begins(folder: Path) -> None:
+    """A few characters before it are shown, and what came instead."""
+    answer = (await served(folder, "Hello", 40)).text[0]
+    wrong = answer[:30] + "+" * 10_000_000
+    publish(folder, TextExample("Hello", answer=wrong, max_tokens=40))
     with pytest.raises(LoadFailed) as caught:
         load(folder)
+    assert "from character 11, got" in str(caught.value)
+    assert repr(answer[10:32])[1:-1] in str(caught.value)  # what came instead
     assert len(str(caught.value)) < 500
 
 

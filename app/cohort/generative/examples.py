@@ -30,8 +30,8 @@ from cohort.tensors import Array
 TRIED_TOKENS = 8
 """Maximum tokens of an answer that is not compared."""
 
-SHOWN_BEFORE = 20
-"""Characters in front of a difference that messages show."""
+SHOWN_BEFORE, SHOWN_AFTER = 20, 8
+"""Characters in front of a difference, and tokens after it, that messages show."""
 
 Named = tuple[str, TextExample]
 """An example, and its name in messages."""
@@ -98,14 +98,19 @@ def check_examples(answers: GreedyAnswers, examples: Sequence[Named], provider: 
         except CohortError as error:
             raise LoadFailed(f"{called}: {error}") from error
         if difference:
-            shown = quoted(str(example.prompt or example.messages))
             raise LoadFailed(
-                f"{called}, {shown}, has another answer here, on {provider}: {difference}"
+                f"{called}, {_shown(example)}, has another answer here, on {provider}: {difference}"
             )
 
 
+def _shown(example: TextExample) -> str:
+    """Return a prompt for messages: of a chat, the last message."""
+    last = example.messages[-1].get("content") if example.messages else example.prompt
+    return quoted(str(last))
+
+
 class GreedyAnswer(NamedTuple):
-    """The answer to an example; it ends at the first difference from the expected one."""
+    """The answer to an example; it ends a little after a difference from the expected one."""
 
     text: str
     tokens: Sequence[int]
@@ -154,7 +159,10 @@ class GreedyAnswers:
     check: Callable[[], None]
 
     def answer(self, example: TextExample) -> GreedyAnswer:
-        """Generate the answer to an example, up to a difference. Raises CohortError."""
+        """Generate the answer to an example. Raises CohortError.
+
+        After a difference, it has SHOWN_AFTER more tokens.
+        """
         compared = example.answer is not None or example.tokens is not None
         most = example.max_tokens or (MAX_ANSWER_TOKENS if compared else TRIED_TOKENS)
         sampling = replace(self.sampling, temperature=0.0)
@@ -162,12 +170,13 @@ class GreedyAnswers:
         prepared = prepare(request, self.vocabulary, self.limits)
         prepared = replace(prepared, max_tokens=min(most, prepared.max_tokens))
         ticket = TextTicket(prepared, _NoReply(), timeout=0.0, on_cancel=_ignore, on_over=_never)
-        text, tokens = "", list[int]()
+        text, tokens, left = "", list[int](), SHOWN_AFTER
         try:
             for piece in self._pieces(ChoiceSequence(ticket, 0, self.vocabulary)):
                 text += piece.text
                 tokens += piece.tokens
-                if not _continues(example, text, tokens):
+                left -= not _continues(example, text, tokens)
+                if left < 0:
                     break
         finally:
             self.decoder.free(0)
