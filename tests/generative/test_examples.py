@@ -148,7 +148,7 @@ async def test_a_long_difference_is_shown_from_where_it_begins(folder: Path) -> 
     with pytest.raises(LoadFailed) as caught:
         load(folder)
     assert "from character 11, got" in str(caught.value)
-    assert repr(answer[10:32])[1:-1] in str(caught.value)  # what came instead
+    assert repr(answer[10:32])[1:-1] in str(caught.value)  # the tokens after it
     assert len(str(caught.value)) < 500
 
 

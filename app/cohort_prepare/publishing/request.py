@@ -1,4 +1,4 @@
-"""What is published, and the result."""
+"""A request to publish a model, and its result."""
 
 from __future__ import annotations
 
