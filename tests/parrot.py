@@ -146,6 +146,7 @@ class Parrot:
         self.leases = LeaseCount()
         self.closed = False
         self.said: list[Saying] = []
+        self.variants: list[str] = []
 
     @property
     def by_tensors(self) -> Self:
@@ -182,9 +183,11 @@ class Parrot:
         timeout: float | None = None,
         priority: int = 0,
         caller: str = "",
+        variant: str = "",
     ) -> Saying:
         if self.closed:
             raise NotReady("this version is being unloaded")
+        self.variants.append(variant)
         self.said.append(Saying(prepared, reply, self.pauses_after))
         return self.said[-1]
 
@@ -197,6 +200,7 @@ class Parrot:
         timeout: float | None = None,
         requests: int = 1,
         priority: int = 0,
+        variant: str = "",
     ) -> Cancellable:
         text = str(inputs["text_input"][0])
         request = inputs.requests[0] if isinstance(inputs, TextInputs) else GenerationRequest(text)
@@ -213,7 +217,7 @@ class Parrot:
             def ended(self, usage: Usage, error: object) -> None:
                 reply([np.array(self.texts, object)], None)
 
-        return self.generate(heard, Whole())
+        return self.generate(heard, Whole(), variant=variant)
 
     def submit_with(
         self,
@@ -225,7 +229,7 @@ class Parrot:
         timeout: float | None = None,
         priority: int = 0,
     ) -> NotedTicket:
-        saying = self.submit(inputs, reply)
+        saying = self.submit(inputs, reply, variant=notes.variant)
         assert isinstance(saying, Saying)
         return saying
 

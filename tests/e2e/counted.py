@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -38,6 +39,17 @@ def check_blocks(server: Cohort, file: Path, *, most: int) -> None:
         wait_until(few)
     except TimeoutError:
         raise AssertionError(f"{min(counts):,} blocks, and not {most:,} at most") from None
+
+
+def memory(server: Cohort) -> int:
+    """The bytes it has in memory that are its own."""
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return 1024 * int(re.findall(r"RssAnon:\s+(\d+) kB", status)[0])
+
+
+def descriptors(server: Cohort) -> int:
+    """Return how many files and connections it has open."""
+    return len([*Path(f"/proc/{server.process.pid}/fd").iterdir()])
 
 
 def _write(*_: object) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-import re
 import struct
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +17,7 @@ from grpc import StatusCode, aio
 
 from tests import onnx_models
 from tests.e2e import counted
+from tests.e2e.counted import descriptors, memory
 from tests.e2e.processes import Cohort, cohort, free_port
 from tests.http.wire import request
 from tests.rpc.client import Client, connected, raw_request
@@ -150,17 +150,6 @@ def test_floods_of_malformed_requests_leave_nothing_behind(server: Cohort, tmp_p
     counted.check_blocks(server, file, most=blocks + MORE_BLOCKS)
     assert memory(server) - size < MORE_BYTES
     assert '"level": "error"' not in server.logged
-
-
-def memory(server: Cohort) -> int:
-    """The bytes it has in memory that are its own."""
-    status = Path(f"/proc/{server.process.pid}/status").read_text()
-    return 1024 * int(re.findall(r"RssAnon:\s+(\d+) kB", status)[0])
-
-
-def descriptors(server: Cohort) -> int:
-    """Return how many files and connections it has open."""
-    return len([*Path(f"/proc/{server.process.pid}/fd").iterdir()])
 
 
 async def until_closed(server: Cohort, idle: int) -> None:

@@ -421,6 +421,25 @@ async def test_requests_of_tensors_get_whole_texts(folder: Path) -> None:
             )
 
 
+async def test_events_have_the_variant_of_their_request(folder: Path) -> None:
+    """Requests of texts and of tensors, so that metrics are by variant."""
+    async with serving(folder, SMALL) as served:
+        _, answer = served.ask(greedy(prompt(5), 3), variant="canary")
+        await answer.done
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        served.engine.submit_with(
+            RequestNotes({"max_tokens": 3, "ignore_eos": True}, variant="stable"),
+            {"text_input": np.array(["12 34"], object)},
+            partial(_answered, done),
+        )
+        await done
+        steps = [one for one in served.events if isinstance(one, Stepped)]
+        variants = [variant for one in steps for variant in one.variants]
+        assert variants == ["canary"] * 3 + ["stable"] * 3
+        ended = [one.variant for one in served.events if isinstance(one, Ended)]
+        assert ended == ["canary", "stable"]
+
+
 async def test_without_the_extra_a_version_does_not_load(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

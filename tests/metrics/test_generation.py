@@ -16,10 +16,10 @@ from tests.parrot_callers import ask
 STATE = GenerationState(running=3, waiting=2, cache_used=256, cache_prefixes=128, cache_total=1024)
 EVENTS = (
     Admitted(prompt=70, cached=16, waited=0.1, again=False),
-    Stepped(prompt=54, answer=1, between=(), seconds=0.1),
+    Stepped(prompt=54, answer=1, between=(), seconds=0.1, variants=[""]),
     Preempted(tokens=71),
     Admitted(prompt=71, cached=0, waited=0.1, again=True),
-    Stepped(prompt=71, answer=29, between=(0.1,) * 29, seconds=0.1),
+    Stepped(prompt=71, answer=29, between=(0.1,) * 29, seconds=0.1, variants=[""] * 29),
     Ended("OK", prompt=70, cached=16, answer=30, seconds=1.0),
 )
 
@@ -103,3 +103,31 @@ def test_a_closed_engine_has_no_state() -> None:
     counted = samples(exposed(metrics))
     assert counted["model_sequences_running"] == 1
     assert counted["model_prompt_tokens_total"] == 70
+
+
+def test_tokens_are_counted_by_variant() -> None:
+    """Two variants of one version have separate counts of tokens, hits and pre-emptions."""
+    metrics = make_metrics()
+    generation = GenerationMetrics(metrics)
+    metrics.register(generation)
+    observe = generation.observer("m", "1", lambda: STATE)
+    observe(Stepped(9, 3, (), 0.1, variants=["stable", "canary", "canary"]))
+    for variant, tokens in (("stable", 5), ("canary", 7)):
+        observe(Preempted(tokens, variant))
+        observe(Ended("OK", tokens, 1, 2, 1.0, variant))
+    counted = {
+        (sample.name, sample.labels["variant"]): sample.value
+        for family in text_string_to_metric_families(exposed(metrics))
+        for sample in family.samples
+        if sample.labels.get("variant")
+    }
+    assert counted == {
+        ("model_prompt_tokens_total", "stable"): 5,
+        ("model_prompt_tokens_total", "canary"): 7,
+        ("model_generated_tokens_total", "stable"): 1,
+        ("model_generated_tokens_total", "canary"): 2,
+        ("model_prefix_hit_tokens_total", "stable"): 1,
+        ("model_prefix_hit_tokens_total", "canary"): 1,
+        ("model_preemptions_total", "stable"): 1,
+        ("model_preemptions_total", "canary"): 1,
+    }

@@ -360,6 +360,7 @@ def test_the_example_of_the_reference_is_a_manifest(tmp_path: Path) -> None:
     assert manifest.steps[1].what == "static INT8"
     assert manifest.features["image"].columns[0].quantiles[-1] == 16
     assert manifest.examples[0].outputs["scores"].tolist() == [[3.0]]
+    assert manifest.texts[0].answer == "Hi!"
 
 
 def described(*values: object) -> Distribution:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from cohort.errors import InvalidInput
+from cohort.errors import CohortError, InvalidInput
+from cohort.generation import GenerationRequest, Piece, Usage
 from cohort.metrics import Metrics
 from cohort.observability.tracing import RequestSpan
 from cohort.observability.tracing.batches import BatchSpans
@@ -44,6 +46,25 @@ async def test_a_caller_who_leaves_gets_nothing_more(aviary: Aviary) -> None:
     assert aviary.parrot.leases.count == 0
     await iterations(3)
     assert len(heard.parts) == 4
+
+
+class Silent:
+    """Ignores an answer. Implements `GenerationReply`."""
+
+    def pieces(self, pieces: Sequence[Piece]) -> None: ...
+
+    def ended(self, usage: Usage, error: CohortError | None) -> None: ...
+
+
+async def test_the_engine_gets_the_variant(aviary: Aviary) -> None:
+    """Its metrics have the rollout's variant, for texts and for tensors."""
+    lease = aviary.plane.pick("m")
+    lease.variant = "canary"
+    lease.generate(lease.text.prepare(GenerationRequest("one")), Silent())
+    lease.submit({"text_input": np.array(["one"], object)}, lambda outputs, error: None)
+    assert aviary.parrot.variants == ["canary", "canary"]
+    await iterations(3)
+    lease.close()
 
 
 async def test_a_refused_prompt_is_an_error_without_parts(aviary: Aviary) -> None:

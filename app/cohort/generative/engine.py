@@ -110,12 +110,19 @@ class GenerativeEngine:
         timeout: float | None = None,
         priority: int = 0,
         caller: str = "",
+        variant: str = "",
     ) -> TextTicket:
         """See `TextEngine`."""
         if not isinstance(prepared, Prepared):  # by another version
             prepared = self.prepare(prepared.request)
         return self._queue.submit(
-            prepared, reply, deadline=deadline, timeout=timeout, priority=priority, caller=caller
+            prepared,
+            reply,
+            deadline=deadline,
+            timeout=timeout,
+            priority=priority,
+            caller=caller,
+            variant=variant,
         )
 
     # -- BatchEngine
@@ -175,6 +182,7 @@ class GenerativeEngine:
             timeout=timeout,
             priority=priority,
             caller=notes.caller,
+            variant=notes.variant,
         )
         return self._submit_rows(inputs, reply, notes.parameters, send, priority)
 

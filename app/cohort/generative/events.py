@@ -37,21 +37,25 @@ class Stepped(NamedTuple):
     answer: The new tokens of answers, first ones included.
     between: For each new token that is not the first of its choice, the time since the last one.
     seconds: The duration of the step.
+    variants: For each new token, the variant of its request.
     """
 
     prompt: int
     answer: int
     between: Sequence[float]
     seconds: float
+    variants: Sequence[str] = ()
 
 
 class Preempted(NamedTuple):
     """A choice lost its place in the cache to others, and waits to be computed again.
 
     tokens: Its tokens, those of the prompt included.
+    variant: The variant of its request.
     """
 
     tokens: int
+    variant: str = ""
 
 
 class Ended(NamedTuple):
@@ -62,6 +66,7 @@ class Ended(NamedTuple):
     cached: Those of them that needed no computation.
     answer: The new tokens of all choices.
     seconds: The time since it arrived.
+    variant: Its variant.
     """
 
     code: str
@@ -69,6 +74,7 @@ class Ended(NamedTuple):
     cached: int
     answer: int
     seconds: float
+    variant: str = ""
 
 
 class Closed(NamedTuple):

@@ -167,6 +167,7 @@ class GenerationQueue:
         timeout: float | None = None,
         priority: int = 0,
         caller: str = "",
+        variant: str = "",
         counted: bool = True,
     ) -> TextTicket:
         """Queue a request; see `TextEngine.generate`."""
@@ -184,6 +185,7 @@ class GenerationQueue:
             timeout=timeout,
             priority=priority,
             caller=caller,
+            variant=variant,
             counted=counted,
             on_cancel=self._on_cancel,
             on_over=self._call_when_over,
@@ -224,7 +226,9 @@ class GenerationQueue:
         usage = ticket.usage
         if ticket.counted:
             seconds = monotonic() - ticket.arrived
-            self._observe(Ended(code, usage.prompt, usage.cached, usage.answer, seconds))
+            self._observe(
+                Ended(code, usage.prompt, usage.cached, usage.answer, seconds, ticket.variant)
+            )
         if self._running:
             self._continue()
 
@@ -321,7 +325,8 @@ class GenerationQueue:
         if not (result.prompt or counted):
             return
         between = [result.at - last for _, last in counted if last]
-        self._observe(Stepped(result.prompt, len(counted), between, result.seconds))
+        variants = [one.ticket.variant for one, _ in counted]
+        self._observe(Stepped(result.prompt, len(counted), between, result.seconds, variants))
 
     def _send(self, result: StepResult) -> None:
         pieces: dict[TextTicket, list[Piece]] = {}
@@ -365,7 +370,7 @@ class GenerationQueue:
 
     def _preempt(self, one: ChoiceSequence, now: float) -> None:
         if one.ticket.counted:
-            self._observe(Preempted(one.total))
+            self._observe(Preempted(one.total, one.ticket.variant))
         self._leave(one)
         one.preempted, one.since = True, now
         self._waiting.append(one)

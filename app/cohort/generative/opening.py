@@ -15,6 +15,12 @@ from cohort.generative.config import (
 from cohort.generative.decoder import Decoder, SharedDecoder, token_bytes
 from cohort.generative.engine import SIGNATURE, GenerativeEngine
 from cohort.generative.events import MakeObserver
+from cohort.generative.examples import (
+    GreedyAnswers,
+    check_examples,
+    examples_of_config,
+    examples_of_manifest,
+)
 from cohort.generative.generation_queue import GenerationQueue, Parts
 from cohort.generative.plain_decoder import PlainDecoder
 from cohort.generative.preparing import Limits
@@ -22,7 +28,13 @@ from cohort.generative.trial import parts_are_exact, try_decoder, try_last_place
 from cohort.generative.vocabulary import Vocabulary, open_vocabulary
 from cohort.onnx_engine import OpenVersion, VersionOpener
 from cohort.registry import EngineDescription, Site, Source, TextDescription
-from cohort.repository import GENAI_FILE, GenerationPolicy, ModelConfig, Published
+from cohort.repository import (
+    GENAI_FILE,
+    MANIFEST_FILE,
+    GenerationPolicy,
+    ModelConfig,
+    Published,
+)
 from cohort.scheduling import RunQueue
 from cohort.session import (
     AssignedNode,
@@ -38,6 +50,12 @@ from cohort.tensors import BY_NAME
 MIN_SHARE = 4
 """By default, a cache takes free memory divided by this number."""
 
+
+DESCRIBING = (
+    *("genai_config.json", "config.json", "generation_config.json"),
+    *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"),
+)
+"""Files next to a decoder that are read."""
 
 SMALL_PARTS = Parts(8, 32)
 """The parts of prompts; if bits depend on them, all parts have `prefill_tokens`."""
@@ -64,11 +82,15 @@ def open_language_model(
     options = config.session
     if options.intra_op_threads is None:
         options = replace(options, intra_op_threads=cores())
-    plain = replace(config, example=(), session=options)
+    examples = examples_of_config(config.example)
+    plain = replace(config, session=options)
     opened = opener.open(
-        replace(source, path=folder / found.file, config=plain, preparation=None), token
+        replace(source, path=folder / found.file, config=plain, preparation=None),
+        token,
+        runs_examples=False,
     )
     try:
+        _check_signed(folder, opened.published)
         check_names(found, opened.session.signature)
         policy = config.generation
         decoder, budget = make_decoder(opened.session, found, policy)
@@ -79,14 +101,26 @@ def open_language_model(
         most = policy.prefill_tokens
         if most < parts.block or not parts_are_exact(decoder, parts.unit, most):
             parts = Parts(most, most)
+        examples += examples_of_manifest(opened.published.manifest)
+        shown = next((one.prompt for _, one in examples if isinstance(one.prompt, str)), "Hello")
+        limits = Limits(
+            context=found.context_length,
+            budget=budget,
+            unit=parts.unit,
+            block=parts.block,
+            vocabulary=decoder.vocabulary,
+        )
+        model = OpenedLanguageModel(
+            opened, found, vocabulary, decoder, limits, parts, config, shown, wake, count
+        )
+        token.enter("in its examples")
+        check_examples(model.answers(token), examples, opened.session.placement.active)
     except BaseException:
         opened.close()
         raise
     if opened.opener.in_memory:
         opened.opener.close()  # the session holds the model
-    return OpenedLanguageModel(
-        opened, found, vocabulary, decoder, budget, parts, config, wake, count
-    )
+    return model
 
 
 def _check_config(config: ModelConfig, model: str) -> None:
@@ -94,6 +128,14 @@ def _check_config(config: ModelConfig, model: str) -> None:
     for key in ("inputs", "outputs", "transform", "state", "cache"):
         if getattr(config, key):
             raise LoadFailed(f"{model}/config.yaml: {key}: does not apply to language models")
+
+
+def _check_signed(folder: Path, published: Published) -> None:
+    """Raise LoadFailed if a file of a signed version is not in its manifest."""
+    if published.signer and published.manifest is not None:
+        for name in DESCRIBING:
+            if name not in published.manifest.files and (folder / name).exists():
+                raise LoadFailed(f"it has {name}, which its signed {MANIFEST_FILE} does not name")
 
 
 def _describe(path: Path) -> DecoderConfig:
@@ -153,15 +195,6 @@ def check_names(config: DecoderConfig, signature: Signature) -> None:
         raise LoadFailed("its keys and values must have one datatype of at least 8 bits")
 
 
-def _example(config: ModelConfig) -> str:
-    """Return the prompt of the config's example, to be shown."""
-    for example in config.example:
-        text = example.get("text_input") if isinstance(example, Mapping) else None
-        if isinstance(text, list) and text and isinstance(text[0], str):
-            return text[0]
-    return "Hello"
-
-
 @dataclass(frozen=True, slots=True)
 class OpenedLanguageModel:
     """A language model that is open. Implements `OpenedVersion`."""
@@ -170,9 +203,10 @@ class OpenedLanguageModel:
     _found: DecoderConfig
     _vocabulary: Vocabulary
     _decoder: Decoder
-    _budget: int
+    _limits: Limits
     _parts: Parts
     _config: ModelConfig
+    _example: str
     _wake: Callable[[RunQueue], None]
     _count: MakeObserver
 
@@ -191,6 +225,17 @@ class OpenedLanguageModel:
         """The version's manifest, and who signed it."""
         return self._opened.published
 
+    def answers(self, token: CancellationToken) -> GreedyAnswers:
+        """Return the generator of greedy answers, for use before `start`."""
+        return GreedyAnswers(
+            self._decoder,
+            self._vocabulary,
+            self._limits,
+            self._found.sampling,
+            self._parts.block,
+            token.check,
+        )
+
     def start(self, site: Site) -> GenerativeEngine:
         """See `OpenedVersion`."""
         policy, session = self._config.generation, self._opened.session
@@ -200,7 +245,7 @@ class OpenedLanguageModel:
             self._decoder,
             self._vocabulary,
             policy,
-            self._budget,
+            self._limits.budget,
             self._parts,
             wake=self._wake,
             observe=observe,
@@ -208,40 +253,34 @@ class OpenedLanguageModel:
             device=session.device,
             on_closed=self.close,
         )
-        limits = Limits(
-            self._found.context_length,
-            self._budget,
-            *self._parts,
-            self._decoder.vocabulary,
-        )
         return GenerativeEngine(
             session,
             self._found,
             self._vocabulary,
-            limits,
+            self._limits,
             queue,
             description=self.describe,
             timeout=self._config.timeout_ms / 1000,
-            example=_example(self._config),
+            example=self._example,
         )
 
     @property
     def text(self) -> TextDescription:
         """The language model."""
         return TextDescription(
-            min(self._found.context_length, self._budget),
+            self._limits.tokens,
             self._vocabulary.template is not None,
-            self._budget * self._decoder.token_bytes,
+            self._limits.budget * self._decoder.token_bytes,
         )
 
     def describe(self) -> EngineDescription:
         """Describe its engine."""
         session = self._opened.session
-        cache = self._budget * self._decoder.token_bytes
+        cache = self._limits.budget * self._decoder.token_bytes
         way = "one after the other" if isinstance(self._decoder, PlainDecoder) else "in one run"
         sentence = (
             f"at most {self._decoder.slots} answers at a time, each step {way}; the cache holds "
-            f"{self._budget} tokens in at most {cache / 2**20:.0f} MB"
+            f"{self._limits.budget} tokens in at most {cache / 2**20:.0f} MB"
         )
         return EngineDescription(
             session.metadata,

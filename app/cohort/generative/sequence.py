@@ -49,6 +49,7 @@ class TextTicket:
     timeout: Its time limit in seconds, for messages.
     priority: Its priority.
     caller: The name of its caller.
+    variant: The rollout's variant that it is for, for metrics.
     counted: True if metrics count it.
     on_cancel: Called with it if it is cancelled.
 
@@ -67,13 +68,15 @@ class TextTicket:
         timeout: float,
         priority: int = 0,
         caller: str = "",
+        variant: str = "",
         counted: bool = True,
         on_cancel: Callable[[TextTicket], None],
         on_over: Callable[[Callable[[], None]], bool],
     ) -> None:
         self.prepared, self.reply = prepared, reply
         self.arrived, self.timeout = monotonic(), timeout
-        self.priority, self.caller, self.counted = priority, caller, counted
+        self.priority, self.caller = priority, caller
+        self.variant, self.counted = variant, counted
         self._on_cancel, self._on_over = on_cancel, on_over
         self.over = False
         self.answered = self.cached = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -56,7 +57,7 @@ TOKEN_HISTOGRAMS = (
 
 @dataclass(slots=True)
 class TokenCounts:
-    """The tokens of one version, and how often an answer was pre-empted."""
+    """The tokens of a variant of a version, and how often an answer was pre-empted."""
 
     prompt_tokens: int = 0
     generated_tokens: int = 0
@@ -65,14 +66,14 @@ class TokenCounts:
 
 
 class GenerationMetrics:
-    """Counts of language models by version, and their tokens' times by variant.
+    """Counts and times of language models by variant, and the states of their engines.
 
     metrics: Holds the times.
     """
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._counts: dict[Labels, TokenCounts] = {}
+        self._counts: dict[Labels, defaultdict[str, TokenCounts]] = {}  # by version, by variant
         self._states: dict[Labels, Callable[[], GenerationState]] = {}  # the states of open engines
 
     def observer(
@@ -83,17 +84,18 @@ class GenerationMetrics:
         state: Returns the engine's current state.
         """
         labels = (model, version)
-        counts = self._counts.setdefault(labels, TokenCounts())
+        counts = self._counts.setdefault(labels, defaultdict(TokenCounts))
         self._states[labels] = state
 
         def count(event: GenerationEvent) -> None:
             if event.__class__ is Stepped:
-                counts.generated_tokens += event.answer
+                for variant in event.variants:
+                    counts[variant].generated_tokens += 1
             elif isinstance(event, Ended):
-                counts.prompt_tokens += event.prompt
-                counts.prefix_hit_tokens += event.cached
+                counts[event.variant].prompt_tokens += event.prompt
+                counts[event.variant].prefix_hit_tokens += event.cached
             elif isinstance(event, Preempted):
-                counts.preemptions += 1
+                counts[event.variant].preemptions += 1
             elif isinstance(event, Closed) and self._states.get(labels) is state:
                 del self._states[labels]
 
@@ -103,9 +105,10 @@ class GenerationMetrics:
         """Return the current metric families."""
         yield from self._times()
         for name, described, field in ENGINE_COUNTERS:
-            counter = CounterMetricFamily(name, described, labels=VERSION_LABELS)
-            for labels, counts in self._counts.items():
-                counter.add_metric(labels, getattr(counts, field))
+            counter = CounterMetricFamily(name, described, labels=VARIANT_LABELS)
+            for labels, variants in self._counts.items():
+                for variant, counts in variants.items():
+                    counter.add_metric((*labels, variant), getattr(counts, field))
             yield counter
         states = {labels: state() for labels, state in self._states.items()}
         for name, described, field in ENGINE_GAUGES:

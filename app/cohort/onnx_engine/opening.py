@@ -79,11 +79,18 @@ class VersionOpener:
     trust: Trust | None = None
     private: bool = True
 
-    def open(self, source: Source, token: CancellationToken | None = None) -> OpenVersion:
+    def open(
+        self,
+        source: Source,
+        token: CancellationToken | None = None,
+        *,
+        runs_examples: bool = True,
+    ) -> OpenVersion:
         """Open a version, and compare it with its examples.
 
         source: Its files and config.
         token: Cancels the opening and receives its current step; default None: not cancellable.
+        runs_examples: False if the caller runs the examples; default True.
 
         Each file is hashed once. Raises LoadFailed with the reason, Untrusted and WorkCancelled.
         The LoadFailed is transient if the files changed since they were found.
@@ -106,12 +113,16 @@ class VersionOpener:
         )
         opener.model_name = source.name
         with closed_on_failure(source, opener):
-            return self._open(source, config, opener)
+            return self._open(source, config, opener, runs_examples=runs_examples)
 
-    def _open(self, source: Source, config: ModelConfig, opener: Opener) -> OpenVersion:
+    def _open(
+        self, source: Source, config: ModelConfig, opener: Opener, *, runs_examples: bool
+    ) -> OpenVersion:
         folder, token = source.path.parent, opener.token
         token.enter("reading its files")
-        published = read_published(folder, opener.digests, trust=self.trust, model=source.name)
+        published = read_published(
+            folder, opener.digests, trust=self.trust, file=source.path.name, model=source.name
+        )
         manifest = published.manifest
         with ExitStack() as held:
             with token.waiting("waiting for memory"):
@@ -134,11 +145,13 @@ class VersionOpener:
             if inspected not in (None, files):
                 raise LoadFailed("its files changed while it was loaded")
             if manifest is not None:  # again: the files may have changed
-                verify_digests(folder, manifest, opener.digests)
+                verify_digests(folder, manifest, opener.digests, source.path.name)
                 verify_opened(manifest, files)
             token.enter("in its first runs")
             run = runs_of(session)
-            given = run_examples(opener, session, run, config, manifest, preparation)
+            given: Sequence[Arrays] = ()
+            if runs_examples:
+                given = run_examples(opener, session, run, config, manifest, preparation)
             if preparation is not None:
                 preparation.try_out(run)
         return OpenVersion(opener, session, config, published, files, given)

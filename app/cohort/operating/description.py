@@ -290,7 +290,7 @@ def _describe_published(published: Published) -> Description | None:
         "difference": None if manifest.difference is None else asdict(manifest.difference),
         "accuracy": None if manifest.accuracy is None else asdict(manifest.accuracy),
         "rows": None if manifest.rows is None else asdict(manifest.rows),
-        "examples": len(manifest.examples),
+        "examples": len(manifest.examples) + len(manifest.texts),
     }
 
 

@@ -303,12 +303,14 @@ class RequestNotes(NamedTuple):
     caller: The name of its caller; "": callers need no key.
     no_store: True if its answer must neither come from a cache nor be stored in one.
     sequence: The sequence in its header x-sequence-id; "": it has no such header.
+    variant: The rollout's variant that it is for, if the model is a language model; "": no variant.
     """
 
     parameters: Mapping[str, object] = MappingProxyType({})
     caller: str = ""
     no_store: bool = False
     sequence: str = ""
+    variant: str = ""
 
 
 class NotedTicket(Cancellable, Protocol):
@@ -385,10 +387,12 @@ class TextEngine(Protocol):
         timeout: float | None = None,
         priority: int = 0,
         caller: str = "",
+        variant: str = "",
     ) -> Cancellable:
         """Queue a prepared request; its reply is called on the event loop until it is cancelled.
 
         caller: The name of its caller, for fairness between callers; "": not known.
+        variant: The rollout's variant that it is for, for metrics; "": no variant.
 
         The other arguments are as in `RequestQueue.submit`. Raises Overloaded, NotReady or
         DeadlineExceeded.

@@ -218,7 +218,8 @@ class ModelConfig:
         or a list of these; default none. A shape stands for generated values: [1, 512], or {shape:
         [512]} for an input of one axis. Each runs when a version loads; if it fails, the load
         fails. The first measures and warms up the version, and is shown to callers. If rows are
-        independent only for some sizes, those of the examples share runs.
+        independent only for some sizes, those of the examples share runs. A language model has
+        {prompt: Hello, answer: Hi}; other answers fail the load.
     inputs: Conversion of callers' inputs, by input name: images, audio, text or table columns;
         default none.
     outputs: Conversion of the model's outputs, by output name, such as labels; default none.

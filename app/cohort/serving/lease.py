@@ -142,10 +142,13 @@ class Lease:
             )
         else:
             tickets: list[Cancellable] = []
-            if self.served.text is not None and (caller := self.context.caller) is not None:
-                reply = charged_reply(caller, reply, tickets)
+            notes = self.notes
+            if self.served.text is not None:
+                notes = notes._replace(variant=self.variant)
+                if (caller := self.context.caller) is not None:
+                    reply = charged_reply(caller, reply, tickets)
             self._ticket = self._noted = noted.submit_with(
-                self.notes, arrays, reply, deadline=deadline, timeout=limit, priority=priority
+                notes, arrays, reply, deadline=deadline, timeout=limit, priority=priority
             )
             tickets.append(self._ticket)
 
@@ -194,6 +197,7 @@ class Lease:
             timeout=limit,
             priority=self.context.priority,
             caller="" if caller is None else caller.name,
+            variant=self.variant,
         )
         if isinstance(prepared, PreparedPrompts):
             self._ticket = PromptsTicket(prepared, reply, submit)

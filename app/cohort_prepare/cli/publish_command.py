@@ -35,7 +35,8 @@ PASSPHRASE = "COHORT_SIGNING_PASSPHRASE"  # noqa: S105 - the name of a variable
     "--examples",
     type=_FILE,
     metavar="FILE.npz",
-    help="Inputs by name, and expected outputs as output:NAME; default: generated.",
+    help="Inputs by name, and expected outputs as output:NAME; default: generated. For language "
+    "models: a .jsonl of {prompt or messages, max_tokens, answer}.",
 )
 @click.option(
     "--labels", type=_FILE, metavar="FILE.npy", help="Correct answer for each row of --examples."
@@ -83,7 +84,8 @@ def publish(
     Publishing is atomic and never overwrites files. Files that are published already get no new
     version; they are checked against the given examples and source.
 
-    MODEL may be a pipeline.yaml, which is published with the files that it names, but not run.
+    MODEL may be a pipeline.yaml, which is published with the files that it names, but not run. Or
+    it is a genai_config.json, which is published with all files next to it.
 
     \b
       cohort publish model.onnx --name digits --to models/ --examples digits.npz
@@ -156,6 +158,7 @@ def _findings(name: str, made: Publication) -> dict[str, object]:
 
     manifest = json.loads(dump_manifest(made.manifest))
     manifest["examples"] = len(made.manifest.examples)
+    manifest["texts"] = len(made.manifest.texts)
     return {
         "model": name,
         "version": made.version,

@@ -120,7 +120,7 @@ def gather_evidence(
     finally:
         session.close()
     features = describe_features(cases.inputs) if examples is not None else {}
-    on = MeasuredOn(session.placement.active, ORT_VERSION, _machine())
+    on = measured_on(session.placement.active)
     return PublishEvidence(
         *(examples is not None, kept, features, difference, accuracy, latency, on, tuple(notes))
     )
@@ -295,6 +295,11 @@ def _latency(session: Session, cases: Cases, before: Path | None) -> dict[int, C
             former.close()
     medians = {key: round(one.median * 1000, 4) for key, one in taken.items()}
     return {rows: Change(medians[rows, "after"], medians.get((rows, "before"))) for rows in sizes}
+
+
+def measured_on(provider: str) -> MeasuredOn:
+    """Describe this machine, its runtime and the active provider."""
+    return MeasuredOn(provider, ORT_VERSION, _machine())
 
 
 def _machine() -> str:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import onnx
 
-from cohort.errors import MODEL_NAME, MODEL_NAME_RULE, LoadFailed, RemoteFailed, quoted
-from cohort.inspection import InspectionLimits
+from cohort.errors import MODEL_NAME, MODEL_NAME_RULE, LoadFailed, quoted
+from cohort.generative.factory import is_language_model
 from cohort.profiling import row_advice
 from cohort.repository import (
     MANIFEST_FILE,
@@ -25,12 +24,8 @@ from cohort.repository import (
     PublishedRows,
     SourceFramework,
     StepRecord,
-    Trust,
     dump_manifest,
-    fingerprint_of,
     parse_manifest,
-    read_published,
-    sign_manifest,
 )
 from cohort.row_independence import RowVerdict
 from cohort.session import ANY_MODEL, Digests, Opener
@@ -40,71 +35,17 @@ from cohort_prepare.finishing import onnx_opset
 from cohort_prepare.onnx_files import model_size, temporary_folder
 from cohort_prepare.publishing.card import write_card
 from cohort_prepare.publishing.checks import CheckedModel, check_publishable
+from cohort_prepare.publishing.destination import find_published, place_version, write_manifest
 from cohort_prepare.publishing.evidence import PublishEvidence, gather_evidence
 from cohort_prepare.publishing.pipelines import check_pipeline_file
-from cohort_prepare.publishing.placing import folder_for_version, place, version_numbers
-from cohort_prepare.source import SourceModel
+from cohort_prepare.publishing.placing import folder_for_version
+from cohort_prepare.publishing.request import Publication, PublishRequest
 from cohort_prepare.steps import read_steps
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    pass
 
 _MODEL_FILE = "model.onnx"
-
-
-@dataclass(frozen=True, slots=True)
-class PublishRequest:
-    """Options of publishing.
-
-    model: ONNX file, next to its external data; or a pipeline.yaml, next to its files.
-    name: Model name.
-    to: Models folder, or the address of a remote repository.
-    examples: A .npz with inputs and, optionally, expected outputs; default None: generated.
-    labels: Correct answer for each row, a .npy; default None: no accuracy.
-    source: Source model, or an ONNX file; default None: not compared.
-    optimize: True to run `cohort optimize` first; default False.
-    quantize: Recipe of `cohort quantize`, applied next; default None.
-    calibration: Rows for quantization; default None: the examples.
-    key: Key that signs the version; default None: unsigned.
-    limits: Limits for opening the model and its first run; default: a server's.
-    """
-
-    model: Path
-    name: str
-    to: str
-    examples: Path | None = None
-    labels: Path | None = None
-    source: SourceModel | Path | None = None
-    optimize: bool = False
-    quantize: str | None = None
-    calibration: Path | None = None
-    key: Ed25519PrivateKey | None = None
-    limits: InspectionLimits = field(default_factory=InspectionLimits)
-
-    @property
-    def gives_evidence(self) -> bool:
-        """True if there are examples, labels or a source, which are checked even if published."""
-        return not (self.examples is None and self.labels is None and self.source is None)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Publication:
-    """Result of publishing.
-
-    version: Version number.
-    place: Its folder or address.
-    manifest: Its manifest.
-    already: True if it existed before, so that nothing was written.
-    signer: Fingerprint of the key that signed it; "" for none.
-    notes: Notes for users of the model.
-    """
-
-    version: int
-    place: str
-    manifest: Manifest
-    already: bool = False
-    signer: str = ""
-    notes: tuple[str, ...] = ()
 
 
 def publish_model(
@@ -140,6 +81,8 @@ def _publish(
 ) -> Publication:
     if request.model.name == PIPELINE_FILE:
         return _publish_pipeline(request, folder, on_progress)
+    if is_language_model(request.model):
+        return _publish_language_model(request, folder, on_progress)
     with temporary_folder(folder) as work:
         on_progress("Checking the model")
         checked = check_publishable(request.model, work, request.limits)
@@ -148,7 +91,7 @@ def _publish(
             on_progress("Checking the new model")
             checked = check_publishable(path, work, request.limits)
         digests = _copy(path, checked.external, folder)
-        already = _already(request, digests)
+        already = find_published(request, digests)
         if already is not None and not request.gives_evidence:
             return already
         published = folder / _MODEL_FILE
@@ -172,12 +115,12 @@ def _publish(
         notes = (*notes, f"the distribution of inputs was omitted: {error}")
         manifest = replace(manifest, features={})
         content = dump_manifest(manifest)
-    signer = _write_manifest(request, folder, content)
+    signer = write_manifest(request, folder, content)
     on_progress("Writing the card")
     notes = (*notes, *evidence.notes, *_alone(checked.rows))
     write_card(folder, manifest, given=evidence.given, signer=signer, notes=notes)
     on_progress("Publishing the version")
-    version, where = _place(request, folder)
+    version, where = place_version(request, folder)
     return Publication(version, where, manifest, signer=signer, notes=notes)
 
 
@@ -196,22 +139,49 @@ def _publish_pipeline(
         shutil.copyfile(request.model.parent / name, folder / name)
     digests = Digests()
     files = {name: digests.of(folder / name) for name in (PIPELINE_FILE, *checked.files)}
-    if (already := _already(request, files)) is not None:
+    if (already := find_published(request, files)) is not None:
         return replace(already, notes=checked.notes)
     manifest = Manifest(1, files, model=request.name)
-    signer = _write_manifest(request, folder, dump_manifest(manifest))
+    return _publish_with(manifest, request, folder, on_progress, checked.notes)
+
+
+def _publish_language_model(
+    request: PublishRequest, folder: Path, on_progress: Callable[[str], None]
+) -> Publication:
+    """Publish a language model with all files of its folder, and its answers to the examples."""
+    from cohort_prepare.publishing.language_models import answer_texts, copy_files, read_texts
+
+    others = (request.labels, request.source, request.quantize)
+    if request.optimize or any(one is not None for one in others):
+        raise Misused("labels, source, optimize and quantize do not apply to language models")
+    wanted = None if request.examples is None else read_texts(request.examples)
+    files = copy_files(request.model, folder)
+    already = find_published(request, files)
+    if already is not None and wanted is None:
+        return already
+    on_progress("Running the examples")
+    texts, measured_on = answer_texts(folder / request.model.name, wanted, request.limits)
+    if already is not None:
+        return already
+    size = Change(sum((folder / name).stat().st_size for name in files))
+    manifest = Manifest(
+        1, files, model=request.name, size_bytes=size, measured_on=measured_on, texts=texts
+    )
+    return _publish_with(manifest, request, folder, on_progress)
+
+
+def _publish_with(
+    manifest: Manifest,
+    request: PublishRequest,
+    folder: Path,
+    on_progress: Callable[[str], None],
+    notes: tuple[str, ...] = (),
+) -> Publication:
+    """Publish the files in a folder with a manifest, without a card."""
+    signer = write_manifest(request, folder, dump_manifest(manifest))
     on_progress("Publishing the version")
-    version, where = _place(request, folder)
-    return Publication(version, where, manifest, signer=signer, notes=checked.notes)
-
-
-def _write_manifest(request: PublishRequest, folder: Path, content: bytes) -> str:
-    """Write the manifest and, with a key, its signature; return the key's fingerprint."""
-    (folder / MANIFEST_FILE).write_bytes(content)
-    if request.key is None:
-        return ""
-    (folder / SIGNATURE_FILE).write_bytes(sign_manifest(content, request.key))
-    return fingerprint_of(request.key.public_key())
+    version, where = place_version(request, folder)
+    return Publication(version, where, manifest, signer=signer, notes=notes)
 
 
 def _prepare(
@@ -281,57 +251,6 @@ def _copy(path: Path, external: list[str], folder: Path) -> dict[str, str]:
     }
 
 
-def _already(request: PublishRequest, files: Mapping[str, str]) -> Publication | None:
-    """Return the newest version with these files, signed by the key if there is one."""
-    trust = None
-    if request.key is not None:
-        public = request.key.public_key()
-        trust = Trust({fingerprint_of(public): public})
-    if is_remote(request.to):
-        return _already_there(request, files, trust)
-    model = Path(request.to) / request.name
-    for number in sorted(version_numbers(model), reverse=True):
-        with suppress(LoadFailed):
-            kind = next(iter(files))
-            found = read_published(model / str(number), Digests(), trust=trust, file=kind)
-            if found.manifest is not None and found.manifest.files == files:
-                where = str(model / str(number))
-                return Publication(number, where, found.manifest, True, found.signer)
-    return None
-
-
-def _already_there(
-    request: PublishRequest, files: Mapping[str, str], trust: Trust | None
-) -> Publication | None:
-    """Return such a version in a remote repository, among its newest versions.
-
-    A version with a damaged file does not count: publishing it again is the fix.
-    """
-    from cohort.remote import fetch_manifests, has_files
-
-    with _remote_failures(request), TemporaryDirectory(prefix="cohort-") as name:
-        for number, folder in fetch_manifests(request.to, request.name, Path(name)):
-            with suppress(LoadFailed):
-                content = (folder / MANIFEST_FILE).read_bytes()
-                signer = "" if trust is None else trust.find_signer(folder, content)
-                manifest = parse_manifest(content)
-                if manifest.files == files and has_files(request.to, request.name, number, files):
-                    return Publication(number, _address(request, number), manifest, True, signer)
-    return None
-
-
-@contextmanager
-def _remote_failures(request: PublishRequest) -> Iterator[None]:
-    try:
-        yield
-    except (RemoteFailed, ValueError) as error:
-        raise Misused(f"--to {request.to}: {error}") from error
-
-
-def _address(request: PublishRequest, number: int) -> str:
-    return f"{request.to.rstrip('/')}/{request.name}/{number}"
-
-
 def _manifest(
     request: PublishRequest,
     checked: CheckedModel,
@@ -370,17 +289,3 @@ def _source(steps: tuple[StepRecord, ...], model: onnx.ModelProto) -> SourceFram
     if model.producer_name:
         return SourceFramework(model.producer_name, model.producer_version)
     return None
-
-
-def _place(request: PublishRequest, folder: Path) -> tuple[int, str]:
-    if not is_remote(request.to):
-        number = place(folder)
-        return number, str(folder.parent / str(number))
-    from cohort.remote import upload_version
-
-    files = {
-        file.relative_to(folder).as_posix(): file for file in folder.rglob("*") if file.is_file()
-    }
-    with _remote_failures(request):
-        number = upload_version(request.to, request.name, files)
-    return number, _address(request, number)

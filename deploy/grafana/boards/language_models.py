@@ -20,6 +20,11 @@ def gauge(metric: str) -> str:
     return f"sum by (version) ({metric}{{{OF_MODEL}}})"
 
 
+def by_variant(counter: str) -> str:
+    """Return the query of a counter's rate by version and variant."""
+    return rate(counter, OF_MODEL, by="version, variant")
+
+
 LANGUAGE_MODELS = Board(
     "cohort-language-models",
     "Cohort: language models",
@@ -73,14 +78,9 @@ LANGUAGE_MODELS = Board(
             "Tokens",
             "Tokens a second: of prompts, those of them found in the cache, and of answers.",
             [
-                Query(rate("model_prompt_tokens_total", OF_MODEL, by="version"), "{{version}} in"),
-                Query(
-                    rate("model_prefix_hit_tokens_total", OF_MODEL, by="version"),
-                    "{{version}} found",
-                ),
-                Query(
-                    rate("model_generated_tokens_total", OF_MODEL, by="version"), "{{version}} out"
-                ),
+                Query(by_variant("model_prompt_tokens_total"), f"{NAMED} in"),
+                Query(by_variant("model_prefix_hit_tokens_total"), f"{NAMED} found"),
+                Query(by_variant("model_generated_tokens_total"), f"{NAMED} out"),
             ],
         ),
         Panel(
@@ -110,16 +110,16 @@ LANGUAGE_MODELS = Board(
         Panel(
             "Pre-emptions",
             "Answers a second that lost their place in the cache, and are computed again.",
-            [Query(rate("model_preemptions_total", OF_MODEL, by="version"), "{{version}}")],
+            [Query(by_variant("model_preemptions_total"), NAMED)],
         ),
         Panel(
             "Prompts found in the cache",
             "The share of tokens of prompts.",
             [
                 Query(
-                    f"{rate('model_prefix_hit_tokens_total', OF_MODEL, by='version')}"
-                    f" / {rate('model_prompt_tokens_total', OF_MODEL, by='version')}",
-                    "{{version}}",
+                    f"{by_variant('model_prefix_hit_tokens_total')}"
+                    f" / {by_variant('model_prompt_tokens_total')}",
+                    NAMED,
                 )
             ],
             "percentunit",

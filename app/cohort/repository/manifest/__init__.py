@@ -23,6 +23,12 @@ from cohort.repository.manifest.content import (
 from cohort.repository.manifest.features import Distribution, InputDistribution, describe_features
 from cohort.repository.manifest.signature import SIGNATURE_FILE, fingerprint_of, sign_manifest
 from cohort.repository.manifest.steps import StepDifference, StepRecord
+from cohort.repository.manifest.texts import (
+    MAX_ANSWER_TOKENS,
+    MAX_TEXTS,
+    TextExample,
+    parse_text_example,
+)
 from cohort.repository.manifest.trust import Trust, TrustedKeys, Untrusted, load_trusted_keys
 from cohort.repository.manifest.verification import (
     Published,
@@ -33,8 +39,10 @@ from cohort.repository.manifest.verification import (
 
 __all__ = [
     "MANIFEST_FILE",
+    "MAX_ANSWER_TOKENS",
     "MAX_MANIFEST_BYTES",
     "MAX_MANIFEST_VALUES",
+    "MAX_TEXTS",
     "SIGNATURE_FILE",
     "Change",
     "Distribution",
@@ -49,6 +57,7 @@ __all__ = [
     "SourceFramework",
     "StepDifference",
     "StepRecord",
+    "TextExample",
     "Trust",
     "TrustedKeys",
     "Untrusted",
@@ -57,6 +66,7 @@ __all__ = [
     "fingerprint_of",
     "load_trusted_keys",
     "parse_manifest",
+    "parse_text_example",
     "read_manifest",
     "read_published",
     "sign_manifest",

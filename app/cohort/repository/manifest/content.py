@@ -22,6 +22,7 @@ from cohort.errors import CohortError, LoadFailed, quoted
 from cohort.repository.manifest.features import InputDistribution
 from cohort.repository.manifest.steps import StepRecord
 from cohort.repository.manifest.tensors import Tensors, explain_invalid
+from cohort.repository.manifest.texts import MAX_TEXTS, TextExample
 from cohort.row_independence import RowKind, RowVerdict
 from cohort.tensors import Array, Arrays, TensorSpec, check_inputs
 
@@ -178,6 +179,7 @@ class Manifest:
     rows: The proof from the graph about its rows; default None: unknown.
     features: The distribution of the inputs' values, by input; default: unknown.
     examples: Inputs with their outputs, which are compared at load; default none.
+    texts: Prompts of a language model with their answers, which are compared at load; default none.
     """
 
     format: Annotated[Literal[1], BeforeValidator(_check_whole)]
@@ -196,6 +198,7 @@ class Manifest:
     rows: PublishedRows | None = None
     features: Mapping[str, InputDistribution] = field(default_factory=dict)
     examples: tuple[Example, ...] = ()
+    texts: Annotated[tuple[TextExample, ...], Field(max_length=MAX_TEXTS)] = ()
 
 
 @cache
