@@ -1,9 +1,9 @@
 # Commands for users and contributors; `make` without a target lists them.
 #
-#   RUNTIME=gpu       onnxruntime-gpu on Linux x86-64, onnxruntime elsewhere; uses the machine's CUDA and cuDNN (default)
-#   RUNTIME=cuda      the same with CUDA 13 and cuDNN 9, for Linux x86-64
-#   RUNTIME=cpu       onnxruntime
-#   RUNTIME=openvino  onnxruntime-openvino
+# - RUNTIME=gpu       onnxruntime-gpu on Linux x86-64, onnxruntime elsewhere; uses the machine's CUDA and cuDNN (default)
+# - RUNTIME=cuda      the same with CUDA 13 and cuDNN 9, for Linux x86-64
+# - RUNTIME=cpu       onnxruntime
+# - RUNTIME=openvino  onnxruntime-openvino
 #
 # Each runtime has a separate environment: two runtimes in one environment silently break each other.
 
@@ -69,7 +69,7 @@ PYTEST_ALL = $(VENV)/bin/python -m pytest -q -n auto --maxprocesses 6 --dist wor
 TEST_ALL = $(AS_PIP) $(PYTEST_ALL)
 RECORDS := build/tests/openvino.json build/tests/all.json
 RECORD := -p tools.rerun.recording --record
-# A run that ended otherwise than by failed tests, such as by an abort after it wrote its record, has none.
+# The record of a run is removed if it did not end with passed or failed tests, but with an abort, for example.
 ENDED = { [ $$? = 1 ] || rm -f $(1); failed=1; }
 
 quick: $(VENV)/dev.stamp  ## Check the files that changed, and run the tests that their change needs (ARGS="--base main", ARGS="--package batching")

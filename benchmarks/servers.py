@@ -63,30 +63,41 @@ class Server:
         """The interpreter of its environment, made on demand. Raises RuntimeError if it cannot."""
         if not self.packages:
             return sys.executable
-        python = BUILD / f"env-{self.name}" / "bin" / "python"
-        uv = find_uv()
-        install_once(python.parent / "installed", self.packages, [
-            [uv, "venv", "-q", "--clear", "--python", sys.executable, str(python.parents[1])],
-            [uv, "pip", "install", "-q", "--python", str(python), *self.packages],
-        ])  # fmt: skip
-        return str(python)
+        return str(python_with(self.name, self.packages))
 
     def node_folder(self) -> Path:
-        """Return the folder of its npm packages, made on demand. Raises RuntimeError if it cannot.
+        """Return the folder of its npm packages, made on demand. Raises RuntimeError."""
+        return node_with(self.name, self.node_packages)
 
-        Without their install scripts: onnxruntime-node has the CPU libraries in its package, and
-        its script would fetch those for CUDA from elsewhere.
-        """
-        npm = shutil.which("npm")
-        if npm is None:
-            raise RuntimeError("not installed: there is no npm")
-        folder = BUILD / f"env-{self.name}"
-        folder.mkdir(parents=True, exist_ok=True)
-        install_once(folder / "installed", self.node_packages, [
-            [npm, "install", "--prefix", str(folder), "--ignore-scripts", "--no-audit", "--no-fund",
-             *self.node_packages],
-        ])  # fmt: skip
-        return folder
+
+def python_with(name: str, packages: Sequence[str]) -> Path:
+    """Return the Python of an environment, made on demand. Raises RuntimeError if it cannot."""
+    uv, python = find_uv(), BUILD / f"env-{name}" / "bin" / "python"
+    install_once(python.parent / "installed", packages, [
+        [uv, "venv", "-q", "--clear", "--python", sys.executable, str(python.parents[1])],
+        [uv, "pip", "install", "-q", "--python", str(python), *packages],
+    ])  # fmt: skip
+    return python
+
+
+def node_with(name: str, packages: Sequence[str], *options: str) -> Path:
+    """Return a folder of npm packages, made on demand. Raises RuntimeError if it cannot.
+
+    options: Further options of `npm install`.
+
+    Without their install scripts: onnxruntime-node has the CPU libraries in its package, and its
+    script would fetch those for CUDA from elsewhere.
+    """
+    npm = shutil.which("npm")
+    if npm is None:
+        raise RuntimeError("not installed: there is no npm")
+    folder = BUILD / f"env-{name}"
+    folder.mkdir(parents=True, exist_ok=True)
+    install_once(folder / "installed", packages, [
+        [npm, "install", "--prefix", str(folder), "--ignore-scripts", "--no-audit", "--no-fund",
+         *options, *packages],
+    ])  # fmt: skip
+    return folder
 
 
 def find_uv() -> str:

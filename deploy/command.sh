@@ -3,9 +3,9 @@
 #
 #   deploy/command.sh link .venv-cpu     deploy/command.sh unlink
 #
-# BIN names the folder. The default is ~/.local/bin if it is on PATH; else /usr/local/bin if it is on PATH and writable;
-# else ~/.local/bin, and the script prints the line that puts it on PATH. It only replaces or removes links into this
-# checkout.
+# BIN names the folder. The default is ~/.local/bin if it is on PATH, or else /usr/local/bin if it is on PATH and
+# writable. If neither is, it is ~/.local/bin, and the script prints the line that puts it on PATH. The script only
+# replaces or removes links into this checkout.
 set -eu
 checkout=$(cd "$(dirname "$0")/.." && pwd -P)
 own=${HOME:-}/.local/bin

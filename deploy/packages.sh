@@ -1,7 +1,9 @@
 #!/bin/sh
-# Install Debian's packages for commands that are missing, without starting what they bring:
+# Install Debian's packages for commands that are missing, without starting their services:
+#
 #   deploy/packages.sh COMMAND:PACKAGE ...
-# Where that cannot be done it says what to install, and leaves it to the tests to fail.
+#
+# If that is not possible, it prints the packages to install, and exits with 0: the tests then fail.
 set -eu
 PATH=$PATH:/usr/sbin:/sbin
 
@@ -26,5 +28,5 @@ fi
 export DEBIAN_FRONTEND=noninteractive
 # shellcheck disable=SC2086  # one word a package
 if ! { apt-get update -qq && apt-get install -qq --yes --no-install-recommends $missing >/dev/null; }; then
-    echo "cohort: that failed; the checks that need these programs will, too" >&2
+    echo "cohort: that failed; the checks that need these programs will also fail" >&2
 fi

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.servers import BUILD, find_uv, install_once
+from benchmarks.servers import node_with, python_with
 
 PEERS = Path(__file__).parent / "peers"
 """Programs of the candidates."""
@@ -22,13 +20,7 @@ class PythonPackages:
 
     def command(self, program: Path) -> list[str]:
         """Return the command that runs a program in it. Raises RuntimeError."""
-        python = BUILD / f"env-{self.name}" / "bin" / "python"
-        install_once(python.parent / "installed", self.packages, [
-            [find_uv(), "venv", "-q", "--clear", "--python", sys.executable,
-             str(python.parents[1])],
-            [find_uv(), "pip", "install", "-q", "--python", str(python), *self.packages],
-        ])  # fmt: skip
-        return [str(python), str(program)]
+        return [str(python_with(self.name, self.packages)), str(program)]
 
 
 @dataclass(frozen=True)
@@ -40,15 +32,7 @@ class NodePackages:
 
     def command(self, program: Path) -> list[str]:
         """Return the command that runs a copy of a program in it. Raises RuntimeError."""
-        npm = shutil.which("npm")
-        if npm is None:
-            raise RuntimeError("not installed: there is no npm")
-        folder = BUILD / f"env-{self.name}"
-        folder.mkdir(parents=True, exist_ok=True)
-        install_once(folder / "installed", self.packages, [
-            [npm, "install", "--prefix", str(folder), "--ignore-scripts", "--omit=optional",
-             "--no-audit", "--no-fund", *self.packages],
-        ])  # fmt: skip
+        folder = node_with(self.name, self.packages, "--omit=optional")
         copied = folder / program.name  # modules are found from the program's folder
         copied.write_bytes(program.read_bytes())
         return ["node", str(copied)]

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Put Compose v2 at FOLDER/bin/docker-compose, out of Debian 13's package; nothing is installed, and
-# nobody has to be root: deploy/containers/compose.sh FOLDER
+# Put Compose v2 at FOLDER/bin/docker-compose, from Debian 13's package. It installs nothing, and needs no root:
+#
+#   deploy/containers/compose.sh FOLDER
 set -eu
 folder=$1 apt=$1/compose
 

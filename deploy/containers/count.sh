@@ -1,6 +1,6 @@
 #!/bin/sh
-# Count what nginx answered, for Prometheus at port 8404, and keep the log that says so small: it lies in memory. To empty it
-# may lose what mtail has not read yet, a quarter of a second.
+# Count nginx's answers for Prometheus, at port 8404, and keep its log small, because it is in memory. Emptying the log
+# may lose the last quarter of a second, which mtail has not read yet.
 # Run by docker-compose.yml: count.sh LOG PROGRAM
 set -eu
 log=$1 limit=4000000

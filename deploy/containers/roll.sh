@@ -1,6 +1,6 @@
 #!/bin/sh
-# Replace every running replica by a new one, one at a time, and fail no request: a new one comes up and is
-# healthy before an old one gets SIGTERM. Run where docker-compose.yml is, after the new image or setting is there.
+# Replace every running replica by a new one, one at a time. No request fails, because a new one is healthy before an
+# old one gets SIGTERM. Run it in the folder of docker-compose.yml, after you have built the image or changed settings.
 set -eu
 
 compose=${COMPOSE:-docker compose}

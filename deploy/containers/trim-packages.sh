@@ -1,7 +1,7 @@
 #!/bin/sh
-# Make a virtual environment small: without tests, sources, debug symbols and what prepares models, which a
-# serving process never imports; then compile it, since a read-only root cannot keep what Python
-# compiles. Run by the Dockerfile: trim-packages.sh ENVIRONMENT
+# Remove tests, sources, debug symbols and tools that prepare models from a virtual environment: a serving process
+# imports none. Then compile it, since a read-only root cannot keep the files that Python compiles. Run by the
+# Dockerfile: trim-packages.sh ENVIRONMENT
 set -eu
 environment=$1
 cd "$environment"/lib/python3*/site-packages
@@ -12,11 +12,11 @@ find . -depth -type d \( -name tests -o -name include -o -name __pycache__ \) -e
 find . -type f \( -name '*.pyi' -o -name '*.pxd' -o -name '*.pyx' -o -name '*.c' -o -name '*.cpp' \
     -o -name '*.h' -o -name '*.a' \) -delete
 
-# What patchelf has changed does not survive strip; those come stripped.
+# strip breaks files that patchelf has changed; these are stripped already.
 find . -name '*.so*' -type f ! -path './nvidia/*' ! -path './*.libs/*' ! -path './onnxruntime/*' \
     -exec strip --strip-unneeded {} +
 
-# The library for C programs: Python's own extension holds all of it.
+# The library for C programs: Python's own extension contains all of it.
 if ! grep -q 'libonnxruntime\.so' onnxruntime/capi/onnxruntime_pybind11_state*.so \
     onnxruntime/capi/libonnxruntime_providers_*.so; then
     rm -f onnxruntime/capi/libonnxruntime.so*

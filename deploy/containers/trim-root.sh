@@ -1,10 +1,10 @@
 #!/bin/sh
-# Take out of an image's root what serving does not need: what installs or builds, what describes,
-# and the parts of Python nobody imports. What is left is then copied into an empty image, so that
-# what is taken out here is not in a layer below either. Run by the Dockerfile, in the image.
+# Remove files from an image's root that serving does not need: installers, build tools, documents and unused parts of
+# Python. The rest is then copied into an empty image, so that no lower layer has the removed files. Run by the
+# Dockerfile, in the image.
 set -eu
 
-# Debian's packages, where the image has them, with dpkg's own records kept true for scanners.
+# Debian's packages, if the image has them. dpkg removes them, so that its records stay correct for scanners.
 installed=$(dpkg-query --show --showformat '${Package}\n')
 for package in apt gpgv libapt-pkg6.0 libapt-pkg7.0 debian-archive-keyring adduser \
     perl perl-base libperl5.36 libperl5.40 perl-modules-5.36 perl-modules-5.40 libgdbm6 libgdbm-compat4 \
@@ -13,16 +13,16 @@ for package in apt gpgv libapt-pkg6.0 libapt-pkg7.0 debian-archive-keyring addus
     python3-pkg-resources python3-venv python3.11-venv python3-distutils python3-lib2to3; do
     if echo "$installed" | grep -qx "$package"; then
         dpkg --purge --force-depends --force-remove-essential --force-remove-protected "$package" \
-            >/dev/null 2>&1 || true # scripts that want perl or apt may fail at the end of both
+            >/dev/null 2>&1 || true # their scripts may fail without perl and apt
     fi
 done
 
-# What came with Python itself, or with pip.
+# Files of Python itself, and of pip.
 for lib in /usr/local/lib/python3.* /usr/lib/python3.* /usr/lib/python3; do
     [ -d "$lib" ] || continue
     for name in ensurepip idlelib lib2to3 pydoc_data test tkinter turtledemo distutils/command \
         turtle.py config-3.*; do
-        # shellcheck disable=SC2086,SC2115  # the pattern is to be expanded, and never names nothing
+        # shellcheck disable=SC2086,SC2115  # the pattern must be expanded, and is never empty
         rm -rf "$lib"/$name
     done
     for packages in "$lib/site-packages" "$lib/dist-packages"; do

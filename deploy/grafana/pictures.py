@@ -20,6 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, PercentFormatter, StrMethodFormatter
 
 from deploy.grafana import BOARDS, Board, Panel, Query
+from deploy.grafana.boards.language_models import LANGUAGE_MODELS
 from tests.deploy.fleet import Fleet, ask, fleet, roll_back
 
 FOLDER = Path(__file__).parents[2] / "docs" / "guide" / "pictures"
@@ -29,7 +30,6 @@ VALUES = {
     "__rate_interval": "4s",
     "__range": f"{SECONDS}s",
     "instance": ".*",
-    "model": "digits",
     "baseline": "stable",
     "quantile": "0.95",
 }
@@ -53,11 +53,12 @@ async def load(running: Fleet) -> None:
         await asyncio.sleep(0.5)
 
 
-def asked(running: Fleet, panel: Panel, end: float) -> Series:
+def asked(running: Fleet, panel: Panel, end: float, model: str) -> Series:
     """Return the panel's lines by legend: times in seconds from the beginning, and values."""
+    values = {**VALUES, "model": model}
     found: dict[str, tuple[list[float], list[float]]] = {}
     for query in panel.queries:
-        text = re.sub(r"\$(\w+)", lambda name: VALUES[name[1]], query.expression)
+        text = re.sub(r"\$(\w+)", lambda name: values[name[1]], query.expression)
         data = running.watched.get(
             "query_range",
             query=text,
@@ -124,8 +125,9 @@ def picture(running: Fleet, board: Board, end: float) -> None:
     figure, places = plt.subplots(rows, 2, figsize=(11, 2.3 * rows), layout="constrained")
     for axes in places.flat[len(panels) :]:
         axes.axis("off")
+    model = "smalltalk" if board is LANGUAGE_MODELS else "digits"
     for axes, panel in zip(places.flat, panels, strict=False):
-        draw(axes, panel, asked(running, panel, end))
+        draw(axes, panel, asked(running, panel, end, model))
     figure.suptitle(f"{board.title} (drawn by matplotlib, seconds)", fontsize=10)
     figure.savefig(FOLDER / f"{board.uid}.png", dpi=80)
     plt.close(figure)

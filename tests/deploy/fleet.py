@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import socket
 import time
@@ -24,8 +25,12 @@ from tests.deploy.prometheus import RULES, Prometheus, configuration, prometheus
 from tests.e2e.broken_digits import copy_digits, save_broken, slow
 from tests.e2e.load import Outcome, encode, send
 from tests.e2e.processes import MODELS, Cohort, cohort, free_port
+from tests.waiting import PATIENCE
 
 TOKEN = {"authorization": "Bearer secret"}
+
+CHATS = 8
+"""Requests to the language model, at once."""
 
 ROLLOUTS = """
 digits:
@@ -54,6 +59,7 @@ def put_models(folder: Path, *, error_limit: float) -> None:
         "objective_ms: 1\n"
     )
     (models / "iris" / "config.yaml").write_text("providers: [cuda, cpu]\n")
+    shutil.copytree(MODELS / "smalltalk", models / "smalltalk")
     (folder / "rollouts.yaml").write_text(ROLLOUTS.replace("$LIMIT", str(error_limit)))
     (folder / "secret").write_text("signed-by-this")
 
@@ -106,6 +112,19 @@ def mixed(count: int) -> list[bytes]:
     return requests
 
 
+async def chat(url: str, number: int) -> Outcome:
+    """Ask the language model; every other answer is a stream, and all prompts begin alike."""
+    message = {"role": "user", "content": f"{'How are you? ' * 40}{number}"}
+    streamed = number % 2 == 0
+    body = {"model": "smalltalk", "messages": [message], "max_tokens": 40, "stream": streamed}
+    asked = time.monotonic()
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE) as client:
+        answer = await client.post("/v1/chat/completions", json=body)
+    answer.raise_for_status()
+    version = answer.headers["x-model-version"]
+    return Outcome(asked, time.monotonic() - asked, answer.status_code, "", version, "OK")
+
+
 def slow_request() -> bytes:
     """One that takes long."""
     return encode("/models/slow/predict", {"inputs": {"image": images()[:1].tolist()}})
@@ -130,13 +149,14 @@ class Asked:
 
 
 async def ask(url: str, *, requests: int) -> Asked:
-    """Mixed requests from four callers, then slow ones from twelve at once."""
+    """Mixed requests from four callers, slow ones from twelve at once, and chats all at once."""
     outcomes: dict[str, Sequence[Outcome]] = {}
     everything = mixed(requests)
     for model in ("digits", "iris"):
         of_model = [one for one in everything if model.encode() in one]
         outcomes[model] = (await send(url, iter(of_model), callers=4)).outcomes
     outcomes["slow"] = (await send(url, iter([slow_request()] * 36), callers=12)).outcomes
+    outcomes["smalltalk"] = await asyncio.gather(*(chat(url, one) for one in range(CHATS)))
     rows = sum(1 + number % 3 for number in range(requests) if number % 10 in {6, 7})
     return Asked(outcomes, rows)
 

@@ -46,13 +46,11 @@ TARGETS: dict[tuple[str, str, str], str] = {
     for panel in board["panels"]
     for target in panel["targets"]
 }
-MODELS = ("digits", "iris", "slow")
+MODELS = ("digits", "iris", "slow", "smalltalk")
 ELSEWHERE = (  # not in this fleet
-    *("api_key", "tls_", "haproxy_", "nginx_", "rollout_ramp", "remote_repository_", "trusted_"),
-    *("gen_ai_", "model_kv_cache_", "model_sequences_", "model_preemptions", "model_prefix_hit"),
-    *("model_time_between_tokens", "model_prompt_tokens", "model_generated_tokens"),
-)
-ABSENT = re.compile("balancer|service:fail|gen_ai_|_tokens?_|model_sequences_|model_kv_|preempt")
+    "api_key", "tls_", "haproxy_", "nginx_", "rollout_ramp", "remote_repository_", "trusted_"
+)  # fmt: skip
+ABSENT = re.compile("balancer|service:fail")
 COUNT = 40  # requests one by one, to each replica
 
 
@@ -211,7 +209,7 @@ def test_grafana_finds_them_and_their_source() -> None:
 # -- every query
 
 
-# The fleet has neither a balancer, which tests/incidents has, nor a language model.
+# The fleet has no balancer, which tests/incidents has.
 PRESENT = [key for key, text in TARGETS.items() if not ABSENT.search(text)]
 
 
@@ -273,7 +271,7 @@ def test_every_variable_has_values(watched: Watched) -> None:
         "model": set(MODELS),
         "baseline": {"stable", "canary"},
     }
-    for board in FILES.values():
+    for uid, board in FILES.items():
         for variable in board["templating"]["list"]:
             if variable["type"] == "custom":
                 names = dict(one.split(" : ") for one in variable["query"].split(", "))
@@ -285,7 +283,8 @@ def test_every_variable_has_values(watched: Watched) -> None:
             if ABSENT.search(found[1]):
                 continue
             values = watched.fleet.watched.get(f"label/{found[2]}/values", **match)
-            assert set(values) == expected[variable["name"]]
+            tokens = uid == "cohort-language-models" and found[2] == "model"
+            assert set(values) == ({"smalltalk"} if tokens else expected[variable["name"]])
 
 
 def test_dashboards_and_guide_know_the_labels_there_are(watched: Watched) -> None:
@@ -310,8 +309,9 @@ def test_dashboards_and_guide_know_the_labels_there_are(watched: Watched) -> Non
             seen.add(name)
             assert set(sample.labels) - {"le"} == documented[name], name
     occasional = {"model_inline_stalls_total"}  # a run held the event loop, on a busy machine
-    some = ("model_step_", "model_cache_", "model_sequence")  # this fleet lacks such models
-    elsewhere = {name for name in documented if name.startswith(some)}
+    stateful = {"model_sequences", "model_sequence_bytes", "model_sequences_idle_total"}
+    some = ("model_step_", "model_cache_")  # this fleet lacks such models
+    elsewhere = stateful | {name for name in documented if name.startswith(some)}
     assert documented.keys() - occasional - elsewhere == seen - occasional
 
 
@@ -459,13 +459,13 @@ def test_what_the_operator_did_is_there(watched: Watched) -> None:
 
 
 def test_states_are_those_of_the_models(watched: Watched) -> None:
-    """Each replica has seven good versions and one invalid, and one model is off its GPU."""
+    """Each replica has eight good versions and one invalid, and one model is off its GPU."""
     span = whole(watched)
     (replicas,) = watched.ask(("cohort-service", "Replicas that answer", "A"), span)
     assert replicas.value == 2
     states = watched.ask(("cohort-service", "Versions by state", "A"), span)
     assert {one.labels["state"]: one.value for one in states if one.value} == {
-        "READY": 14,
+        "READY": 16,
         "UNAVAILABLE": 2,
     }
     fallen = watched.ask(("cohort-service", "Versions on another provider than wanted", "A"), span)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests import onnx_models
+from tests.ray.namespace import in_namespace
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,16 +28,15 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     onnx_models.save(onnx_models.slow(), folder / "models/slow/1/model.onnx")
     patient = "timeout_ms: 300000\nbatching: {max_queue_seconds: 300}\n"  # the machine may be slow
     (folder / "models/slow/config.yaml").write_text(patient)
-    program = f"exec {sys.executable} -m tests.ray.day {folder / 'models'}"
+    program = f"{sys.executable} -m tests.ray.day {folder / 'models'}"
     environment = {
         **os.environ,
         "PYTHONPATH": f"{ROOT / 'app'}:{ROOT}",
         "RAY_raylet_start_wait_time_s": "180",
         "RAY_USAGE_STATS_ENABLED": "0",
     }
-    unshare = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
     done = subprocess.run(
-        [*unshare, "bash", "-c", f"ip link set lo up; {program}"],
+        in_namespace(program),
         capture_output=True,
         text=True,
         check=False,

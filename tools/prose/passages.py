@@ -45,7 +45,7 @@ def find_passages(path: str, source: str) -> list[Passage]:
     """
     if not has_text(path):
         return []
-    read = _READERS[PurePosixPath(path).suffix]
+    read = _READERS[_kind_of(path)]
     if path.startswith("tests/") and read is _read_python:
         read = _read_python_tests
     return sorted(read(source), key=lambda one: one.line)
@@ -53,7 +53,13 @@ def find_passages(path: str, source: str) -> list[Passage]:
 
 def has_text(path: str) -> bool:
     """Return True if `find_passages` reads files like this. Generated code is not read."""
-    return PurePosixPath(path).suffix in _READERS and "_pb2" not in path
+    return _kind_of(path) in _READERS and "_pb2" not in path
+
+
+def _kind_of(path: str) -> str:
+    """Return a file's suffix, or the name of a file without a suffix."""
+    pure = PurePosixPath(path)
+    return pure.suffix or pure.name
 
 
 def _read_python(source: str) -> Iterator[Passage]:
@@ -130,7 +136,12 @@ _JAVASCRIPT = re.compile(
     r"|//(?P<comment>[^\n]*)|/\*+(?P<block>.*?)\*/",
     re.DOTALL,
 )
-_DIRECTIVE = re.compile(r"(?i)\s*(?:!|noqa|type:|pragma|fmt:|mypy:|ruff:|eslint|@ts-|-\*-)")
+_SHELL = re.compile(
+    r"""(?P<string>"(?:[^"\\]|\\.)*"|'[^']*')|(?<!\S)\#(?P<comment>[^\n]*)""", re.DOTALL
+)
+_DIRECTIVE = re.compile(
+    r"(?i)\s*(?:!|noqa|type:|pragma|fmt:|mypy:|ruff:|shellcheck|eslint|@ts-|-\*-)"
+)
 
 
 def _comments(source: str, tokens: re.Pattern[str], mark: str) -> Iterator[Passage]:
@@ -169,6 +180,18 @@ def _read_javascript(source: str) -> Iterator[Passage]:
 
 # Replaces a tag by a list item, so that its text is separate and its line stays the same.
 _JSDOC = re.compile(r"\n[ \t]*@\w+(?: \{[^\n]*?\}(?= |$))?(?: \[?[\w.]+\]?)?", re.MULTILINE)
+
+
+def _read_shell(source: str) -> Iterator[Passage]:
+    """Read a shell script, or a Makefile, where `##` precedes the help text of a target."""
+    yield from _comments(source, _SHELL, "#")
+    for token in _SHELL.finditer(source):
+        if token["string"] and _is_prose(text := _EXPANDED.sub("{...}", token["string"][1:-1])):
+            line = source.count("\n", 0, token.start()) + 1
+            yield from _paragraphs(Kind.MESSAGE, line, text)
+
+
+_EXPANDED = re.compile(r"\$\$?(?:\{[^{}]*\}|\([^()]*\)|\w+)")
 
 
 def _read_html(source: str) -> Iterator[Passage]:
@@ -267,4 +290,7 @@ _READERS: dict[str, Callable[[str], Iterator[Passage]]] = {
     ".js": _read_javascript,
     ".md": _read_markdown,
     ".py": _read_python,
+    ".sh": _read_shell,
+    "Makefile": _read_shell,
+    "run": _read_shell,
 }

@@ -23,7 +23,7 @@ from cohort.rpc.context import StreamContext, TaskCall
 from cohort.rpc.errors import details_of, grpc_status, metadata_of
 from cohort.rpc.message_rows import MessageRows
 from cohort.rpc.status import StatusCode
-from cohort.rpc.tracing import Trace
+from cohort.rpc.tracing import Trace, begin_span
 from cohort.rpc.transfers import Transfers
 from cohort.serving import DataPlane, Group, Intake, QueuedRun, RequestContext
 
@@ -45,7 +45,6 @@ class SmallMessages:
     """
 
     def __init__(self, plane: DataPlane, gate: CallerGate, transfers: Transfers) -> None:
-        self.observed = transfers.access_log is not None or transfers.tracer is not None
         self._transfers = transfers
         self.most_bytes = transfers.most(anyone=False)
         self._plane = plane
@@ -66,6 +65,15 @@ class SmallMessages:
             plane = plane.limited_to(caller.models)
             intake = intake._replace(priority=caller.priority)
         plane.coalescer.add(message, intake, body)
+
+    def observe(self, call: SmallCall) -> Trace | None:
+        """Decide whether a call is sampled; return None if only its failure would be logged."""
+        transfers = self._transfers
+        if transfers.tracer is not None:
+            call.traced = begin_span(transfers.tracer, _METHOD, call.sent_headers())
+        sampled = call.traced is not None and call.traced.span is not None
+        logged = transfers.access_log is not None
+        return self.trace(call, _METHOD) if sampled or logged else None
 
     def trace(self, context: StreamContext, method: str) -> Trace:
         """Start the trace of a message that arrives now."""
@@ -157,8 +165,7 @@ class SmallCall(StreamContext, SmallMessage):
         self._messages = messages
         self._serve = serve
         self._since = monotonic()
-        if messages.observed:
-            self.trace = messages.trace(self, _METHOD)
+        self.trace = messages.observe(self)
 
     @property
     def call(self) -> StreamContext:
@@ -255,8 +262,7 @@ class SmallCall(StreamContext, SmallMessage):
     def _hand_over(self) -> TaskCall:
         self.response_complete = True
         call = self._serve(self.stream)
-        if self.trace is not None:
-            call.traced = self.trace.traced
+        call.traced = self.traced
         if self.caller is not None:
             call.admitted = self.caller
             call.when_over(self.end_count)

@@ -68,7 +68,7 @@ def begin_span(tracer: Tracer, method: str, carrier: Carrier) -> Traced:
     """Begin the span of a call, if it is sampled."""
     traceparent = traceparent_in(carrier)
     if method in UNTRACED or not tracer.may_sample(traceparent):
-        return Traced(None, traceparent)
+        return NOT_TRACED if traceparent is None else Traced(None, traceparent)
     about = {"rpc.system": "grpc", "rpc.service": _SERVICE, "rpc.method": method}
     return Traced(tracer.begin(f"{_SERVICE}/{method}", carrier, about), traceparent)
 

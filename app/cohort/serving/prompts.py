@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from cohort.batching import Times
 from cohort.errors import CohortError
@@ -19,7 +20,7 @@ from cohort.registry import Cancellable
 Submit = Callable[[PreparedGeneration, GenerationReply], Cancellable]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for the cached property
 class PreparedPrompts:
     """Several prepared prompts. Implements `PreparedGeneration`, with the first one's text.
 
@@ -35,7 +36,7 @@ class PreparedPrompts:
         """The text of the first prompt."""
         return self.each[0].text
 
-    @property
+    @cached_property
     def prompt(self) -> Sequence[int]:
         """The tokens of all prompts."""
         return [token for one in self.each for token in one.prompt]

@@ -158,6 +158,42 @@ def test_comments_and_texts_of_javascript() -> None:
     ]
 
 
+SHELL = """\
+#!/bin/sh
+# A comment of
+# two lines.
+name=${1##*/}  # A reason.
+# shellcheck disable=SC2086
+echo "cohort: the folder $name is not there; see '$(pwd)/#1'"
+sed 's/a # b/c/' "some file"
+"""
+
+
+def test_comments_and_texts_of_shell_scripts() -> None:
+    """Strings that read as phrases are texts, with their placeholders; others are data."""
+    found = [
+        ("comment", 2, "A comment of two lines."),
+        ("comment", 4, "A reason."),
+        ("message", 6, "the folder {...} is not there; see '{...}/#1'"),
+    ]
+    assert read("deploy/a.sh", SHELL) == found
+    assert read(".ci/run", SHELL) == found
+
+
+def test_help_texts_of_makefiles() -> None:
+    """The texts that `make help` prints are comments, and recipes have texts as scripts do."""
+    source = """\
+    # Ray is large.
+    ray: .venv-ray/ray.stamp  ## Serve on Ray
+    \t@echo "cohort: fetching $(SIZE) into $(@D) for the tests"
+    """
+    assert read("Makefile", source) == [
+        ("comment", 1, "Ray is large."),
+        ("comment", 2, "Serve on Ray"),
+        ("message", 3, "fetching {...} into {...} for the tests"),
+    ]
+
+
 def test_texts_of_html() -> None:
     """Scripts and styles are not text."""
     source = "<p>Hello.\n<b>You.</b></p>\n<script>not this</script>\n"

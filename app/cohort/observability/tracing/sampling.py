@@ -23,6 +23,9 @@ _VALID = re.compile(
 https://www.w3.org/TR/trace-context/#traceparent-header
 """
 
+_SAMPLED = frozenset("13579bdf")
+"""The digits that have the sampled flag."""
+
 _ID_BITS = (1 << 64) - 1
 """The bits of a trace id that the SDK's ratio sampler compares."""
 
@@ -59,7 +62,7 @@ class QuickSampling:
             return True
         if traceparent is not None and (parent := _VALID.fullmatch(traceparent)) is not None:
             if self._parents:
-                return int(parent[2], 16) & 1 == 1
+                return parent[2] in _SAMPLED
             return not self._never
         if self._bound is None:
             return not self._never
