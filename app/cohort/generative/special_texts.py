@@ -32,7 +32,7 @@ class SpecialTexts:
     """The texts of a vocabulary's special tokens. Used on any thread.
 
     tokens: The special tokens.
-    normalizer: The tokenizer's normalizer; None: it has none.
+    normalizer: The tokenizer's normalizer; None: it does not have one.
     """
 
     def __init__(
