@@ -139,6 +139,7 @@ class Parrot:
     example_outputs: Outputs | None = None
     inputs, outputs = SIGNATURE.inputs, SIGNATURE.outputs
     context_length = 64
+    end_tokens = (2,)
     chats = True
     sampling = Sampling()
 

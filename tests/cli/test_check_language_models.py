@@ -42,3 +42,15 @@ def test_a_model_after_a_language_model_has_its_own_name(tmp_path: Path) -> None
     assert ended.exit_code == 0, ended.output
     rows = [line.split() for line in ended.output.splitlines()]
     assert [row[0] for row in rows if row[1:2] == ["1"]] == ["smalltalk", "trees"]
+
+
+def test_keys_of_language_models_have_no_effect_on_others(tmp_path: Path) -> None:
+    """They are noted for a classifier, and not for a language model."""
+    for name in ("smalltalk", "iris"):
+        shutil.copytree(MODELS / name, tmp_path / name)
+        with (tmp_path / name / "config.yaml").open("a") as config:
+            config.write("\ngeneration: {max_sequences: 2}\n")
+    ended = run("check", str(tmp_path))
+    assert ended.exit_code == 0, ended.output
+    notes = [line for line in ended.output.splitlines() if "no effect" in line]
+    assert notes == ["iris/config.yaml: generation has no effect: iris is not a language model"]

@@ -107,6 +107,10 @@ def ask_wrongly(client: openai.OpenAI, wrong: dict[str, Any], model: str) -> dic
             found[name] = [type(error).__name__, error.param, error.code]
         else:
             found[name] = ["answered", None, None]
+    try:
+        client.models.retrieve("nobody")
+    except openai.NotFoundError as error:
+        found["retrieved"] = [error.param, error.code]
     return found
 
 

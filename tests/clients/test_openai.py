@@ -81,6 +81,11 @@ def test_openais_client_raises_the_error(answers: dict[str, Any], name: str) -> 
     assert answers["wrong"][name] == [f"{wrong.exception}Error", wrong.param, wrong.code]
 
 
+def test_openais_client_knows_which_model_is_missing(answers: dict[str, Any]) -> None:
+    """The path of one model is shared with TensorFlow Serving's clients."""
+    assert answers["wrong"]["retrieved"] == ["model", "model_not_found"]
+
+
 def test_litellm_is_answered(answers: dict[str, Any]) -> None:
     """It knows a prompt that is longer than the context."""
     assert answers["litellm"] == {

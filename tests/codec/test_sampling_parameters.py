@@ -14,7 +14,7 @@ DEFAULTS = Sampling(temperature=0.7, top_k=40)
 
 
 def test_an_absent_parameter_has_the_default_of_the_model() -> None:
-    """Null counts as absent, and unknown parameters are ignored."""
+    """Null counts as absent; `check_names` finds unknown parameters."""
     request = read_generation("hi", {"temperature": None, "user": "u"}, DEFAULTS)
     assert request == GenerationRequest("hi", None, DEFAULTS)
 

@@ -87,6 +87,14 @@ def test_what_a_server_does_with_it() -> None:
     assert "Conv" in {one["operator"] for one in on_cpu["assigned"]}
 
 
+def test_a_language_model_is_said_to_be_one() -> None:
+    """It has nothing to do with rows."""
+    path = MODELS / "smalltalk/1/model.onnx"
+    serving = inspected(path)["serving"]
+    assert (serving["language_model"], serving["batched"]) == (True, False)
+    assert "In a server: a language model" in run("inspect", str(path)).stdout
+
+
 def test_rows_that_influence_each_other_are_told(tmp_path: Path) -> None:
     """A dynamically quantized model is not batched, and the report has the reason."""
     path = onnx_models.save(onnx_models.dynamically_quantized(), tmp_path / "model.onnx")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import signal
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import pytest
 from models.decoder import write_decoder
 from models.decoder_graph import DecoderShape
 from tests.e2e.processes import Cohort, cohort
+from tests.http.wire import connect, read_all, request
 from tests.waiting import PATIENCE
 
 CHAT = "/v1/chat/completions"
@@ -114,3 +116,36 @@ def test_a_stream_that_the_drain_cuts_ends_with_an_error(models: Path, tmp_path:
     error = json.loads(last.removeprefix("data: "))["error"]
     assert error["code"] == "service_unavailable"
     assert "shutting down" in error["message"]
+
+
+STREAMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "chat": (CHAT, {**ASKED, "max_tokens": 5, "stream": True}),
+    "text": ("/v1/completions", {"model": "letters", "prompt": "hello", "stream": True}),
+    "generate": ("/v2/models/letters/generate_stream", {"text_input": "a", "max_tokens": 5}),
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_to_http_1_0_ends_with_its_connection(server: Cohort, name: str) -> None:
+    """HTTP/1.0 has no chunks, and many proxies use it."""
+    path, body = STREAMS[name]
+    with connect(server.url) as caller:
+        caller.sendall(request(path, body, version="1.0"))
+        head, _, events = read_all(caller).decode().partition("\r\n\r\n")
+    assert head.startswith("HTTP/1.1 200")
+    assert "transfer-encoding" not in head
+    assert "connection: close" in head
+    parts = events.split("\n\n")
+    assert parts.pop() == ""
+    assert len(parts) > 1
+    assert all(part.startswith("data: ") for part in parts)
+
+
+def test_compressed_metrics_to_http_1_0_end_with_their_connection(server: Cohort) -> None:
+    """Their length is not known before they are compressed."""
+    with connect(server.url) as caller:
+        asked = request("/metrics", b"", "accept-encoding: gzip", method="GET", version="1.0")
+        caller.sendall(asked)
+        head, _, body = read_all(caller).partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head
+    assert b"process_" in gzip.decompress(body)

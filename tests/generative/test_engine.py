@@ -38,7 +38,7 @@ from cohort.onnx_engine import VersionOpener
 from cohort.registry import RequestNotes, Source
 from cohort.repository import GenerationPolicy, ModelConfig
 from cohort.session import CancellationToken
-from models.decoder import write_decoder
+from models.decoder import letter_tokenizer, write_decoder
 from models.decoder_graph import DecoderShape
 from tests.generative.serving import Answer, Served, serving
 from tests.plain_decoder import write_plain_decoder
@@ -494,3 +494,25 @@ def test_a_wrong_description_is_refused(
     engines = GenerativeEngines(wake=lambda queue: None, opener=VersionOpener(None))
     with pytest.raises(LoadFailed, match=re.escape(sentence)):
         engines.open(Source(path, "", ModelConfig(), model="m"), CancellationToken())
+
+
+def test_the_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
+    """It has more tokens than the decoder has logits."""
+    path = write_decoder(tmp_path / "1", tokenizer=letter_tokenizer(400))
+    engines = GenerativeEngines(wake=lambda queue: None, opener=VersionOpener(None))
+    source = Source(path.parent / "genai_config.json", "", ModelConfig(), model="m")
+    with pytest.raises(LoadFailed, match=r"tokenizer.json has 400 tokens, .* logits for 320"):
+        engines.open(source, CancellationToken())
+
+
+async def test_an_added_token_beyond_the_logits_is_refused_in_prompts(tmp_path: Path) -> None:
+    """The model serves all other prompts, and the error has the token's text."""
+    tokenizer = letter_tokenizer(320)
+    tokenizer.add_special_tokens(["<|image|>"])
+    path = write_decoder(tmp_path / "1", tokenizer=tokenizer)
+    async with serving(path.parent) as served:
+        await served.solo(GenerationRequest("hello", 2))
+        sentence = r"token 320 \('<\|image\|>'\); .* 0 to 319"
+        with pytest.raises(InvalidInput, match=sentence) as caught:
+            served.engine.prepare(GenerationRequest("hello <|image|>", 2))
+        assert caught.value.parameter == "prompt"

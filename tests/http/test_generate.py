@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from cohort.errors import NotReady
+from cohort.rollouts import parse_rollouts
 from tests.aviary import Aviary, listening, open_aviary
 from tests.waiting import PATIENCE, iterations, until
 
@@ -89,6 +90,31 @@ async def test_all_sampling_parameters_reach_the_engine(
     assert (request.stop, request.logprobs, request.ignore_end) == (("x",), 0, True)
 
 
+async def test_parameters_of_tritons_clients_are_accepted(client: httpx.AsyncClient) -> None:
+    """Those of its TensorRT-LLM and vLLM backends that change no answer."""
+    sent = {
+        "text_input": "one two three", "max_tokens": 2, "bad_words": "", "stop_words": "",
+        "pad_id": 2, "end_id": 2, "beam_width": 1, "length_penalty": 1.0, "min_length": "1",
+        "repetition_penalty": 1.0, "random_seed": 7, "return_log_probs": False,
+        "parameters": {"priority": 1, "sequence_id": 5, "timeout": 10**7},
+        "sampling_parameters": '{"skip_special_tokens": true, "use_beam_search": false}',
+    }  # fmt: skip
+    answer = await client.post(GENERATE, json=sent)
+    assert answer.json()["text_output"] == "one two", answer.text
+
+
+async def test_the_sticky_parameter_of_a_rollout_is_known(
+    aviary: Aviary, client: httpx.AsyncClient
+) -> None:
+    """Any name may keep callers on a variant, and a request may pin a version at the same time."""
+    sent = {"text_input": "one", "customer": "c7"}
+    assert (await client.post(GENERATE, json=sent)).status_code == 400
+    text = "m: {variants: {a: {version: 1, weight: 1}}, sticky: {parameter: customer}}"
+    aviary.plane._rollouts.apply(parse_rollouts(text, "rollouts.yaml"))
+    for path in (GENERATE, "/v2/models/m/versions/1/generate"):
+        assert (await client.post(path, json=sent)).status_code == 200
+
+
 async def test_a_version_in_the_path_answers(client: httpx.AsyncClient) -> None:
     """A version that does not exist is refused."""
     path = "/v2/models/m/versions/{}/generate_stream"
@@ -140,6 +166,18 @@ WRONG: list[tuple[Any, str]] = [
     ({"text_input": "a", "parameters": {"timeout": -1}}, "parameters.timeout must be"),
     ({"text_input": "a " * 64}, "this model's maximum context length is 64 tokens"),
     ({"text_input": "a", "n": 10_000}, "n must be 1 here"),
+    (
+        {"text_input": "a", "temprature": 1},
+        "unknown parameter 'temprature'; did you mean 'temperature'?",
+    ),
+    (
+        {"text_input": "a", "sampling_parameters": '{"max_token": 1}'},
+        "unknown parameter 'max_token'; did you mean 'max_tokens'?",
+    ),
+    ({"text_input": "a", "min_length": 5}, "min_length must be 0 or 1 here, got 5"),
+    ({"text_input": "a", "return_log_probs": True}, "return_log_probs must be false here"),
+    ({"text_input": "a", "end_id": 7}, "end_id must be 2 for this model, got 7"),
+    ({"text_input": "a", "end_id": [2]}, "end_id must be 2 for this model, got a list"),
     ([], "the body must be a JSON object"),
     ({"text_input": "a", "stop": ["a" * 2**19] * 2}, "stop has 1048576 characters"),
 ]

@@ -67,6 +67,7 @@ def check(context: click.RichContext, /, opens: bool, **_: object) -> None:
     named = _named(settings, snapshot, problems, notes)
     notes += _held_back(snapshot, named)
     notes += _unread(snapshot)
+    notes += _without_effect(snapshot)
     _check_pipelines(snapshot, problems, notes)
     from cohort.process.version_table import UNLIMITED
 
@@ -253,6 +254,18 @@ def _unread(snapshot: Snapshot) -> Iterator[str]:
             inside, read = found.folder / CONFIG_FILE, model.folder / CONFIG_FILE
             if inside.exists() and not read.exists():
                 yield f"{name}/{number}/{CONFIG_FILE} is not read; move it to {name}/{CONFIG_FILE}"
+
+
+def _without_effect(snapshot: Snapshot) -> Iterator[str]:
+    """Yield a note for each config that describes a language model, of a model that is none."""
+    from cohort.generative.factory import is_language_model
+    from cohort.repository import CONFIG_FILE, GenerationPolicy
+
+    for name, model in snapshot.models.items():
+        if model.config is None or model.config.generation == GenerationPolicy():
+            continue
+        if not any(is_language_model(found.path) for found in model.versions.values()):
+            yield f"{name}/{CONFIG_FILE}: generation has no effect: {name} is not a language model"
 
 
 def _check_pipelines(snapshot: Snapshot, problems: list[Problem], notes: list[str]) -> None:

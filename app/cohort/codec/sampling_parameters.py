@@ -1,14 +1,14 @@
 """The sampling parameters of a request to a language model, for all APIs.
 
 Names are OpenAI's. Some names of Triton's backends are accepted as well: `stop_words`,
-`random_seed`, `max_new_tokens`, `ignore_eos`. A parameter that is null counts as absent; unknown
-parameters are ignored. Some clients send only strings, so a number may be a decimal string, and a
-list or an object may be JSON text.
+`random_seed`, `max_new_tokens`, `ignore_eos`. A parameter that is null counts as absent. Some
+clients send only strings, so a number may be a decimal string, and a list or an object may be JSON
+text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
 from math import isfinite
@@ -18,7 +18,7 @@ import orjson
 
 from cohort.codec.json_tensors import shown
 from cohort.codec.long_json import LISTS
-from cohort.errors import InvalidInput, quoted
+from cohort.errors import InvalidInput, did_you_mean, quoted, shortened
 from cohort.generation import GenerationRequest, Prompt, Sampling
 
 PACKED = "sampling_parameters"
@@ -72,14 +72,49 @@ _BIAS = _Limits(-100, 100)
 _TOKEN = _Limits(0, MAX_TOKENS, whole=True)
 _ONLY_ONE = ("n", "best_of", "beam_width")
 
+_FIXED: Mapping[str, Collection[str]] = {
+    "min_length": ("0", "1"),
+    "min_tokens": ("0",),
+    "skip_special_tokens": ("true",),
+    **dict.fromkeys(
+        (
+            "include_stop_str_in_output",
+            "return_context_logits",
+            "return_cumulative_logprob",
+            "return_finish_reason",
+            "return_generation_logits",
+            "return_log_probs",
+            "return_logprobs",
+            "return_num_input_tokens",
+            "return_num_output_tokens",
+            "use_beam_search",
+        ),
+        ("false",),
+    ),
+}
+"""Parameters of Triton's backends, with the values that change no answer."""
+
+_NO_EFFECT = frozenset({"early_stopping", "len_penalty", "length_penalty", "logprobs", "pad_id"})
+"""Parameters of Triton's backends that only affect beams, padding or `return_logprobs`."""
+
 PARAMETERS = frozenset(
     {
         *(*_SAMPLING, *_SEEDS, *_COUNTS, *_ONLY_ONE, PACKED),
         *("stop", "stop_words", "bad_words", "logit_bias", "ignore_eos"),
         *("stream", "exclude_input_in_output"),
+        *(*_FIXED, *_NO_EFFECT),
     }
 )
 """All names of parameters, which Triton's clients may send as tensors."""
+
+
+def check_names(given: Mapping[str, object], others: Collection[str]) -> None:
+    """Raise InvalidInput for a parameter that is neither in PARAMETERS nor in `others`."""
+    known = PARAMETERS.union(others)
+    for name, value in _unpacked(given).items():
+        if value is not None and name not in known:
+            hint = did_you_mean(name, known)
+            raise InvalidInput(f"unknown parameter {quoted(name)}{hint}", shortened(name))
 
 
 def read_generation(
@@ -93,11 +128,16 @@ def read_generation(
 
     Raises InvalidInput, whose `parameter` is the name of the wrong one.
     """
-    if PACKED in given:
-        given = _unpacked(given)
+    given = _unpacked(given)
     for name in _ONLY_ONE:
         if given.get(name) is not None and _number(name, given[name], _COUNT) != 1:
             raise InvalidInput(f"{name} must be 1 here, got {shown(given[name])}", name)
+    for name in _FIXED.keys() & given.keys():
+        value = given[name]
+        text = str(value).lower() if isinstance(value, str | int) else ""
+        if value is not None and text not in _FIXED[name]:
+            values = " or ".join(_FIXED[name])
+            raise InvalidInput(f"{name} must be {values} here, got {shown(value)}", name)
     if given.get("bad_words") and any(_texts("bad_words", given["bad_words"])):
         raise InvalidInput("bad_words must be empty: use logit_bias instead", "bad_words")
     return GenerationRequest(
@@ -170,7 +210,7 @@ def read_flag(name: str, value: object, *, default: bool = False) -> bool:
 
 def _unpacked(given: Mapping[str, object]) -> Mapping[str, object]:
     """Return the parameters with the packed ones among them."""
-    packed = given[PACKED]
+    packed = given.get(PACKED)
     if isinstance(packed, str):
         packed = _parsed(packed, "{")
     if packed is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +45,15 @@ class ChatTemplate:
         except (RecursionError, TemplateError) as error:
             raise LoadFailed(f"chat_template: {error}") from None
 
-    def render(self, conversation: Conversation) -> str:
-        """Return the prompt. Raises InvalidInput, which names `messages`."""
+    def render(
+        self, conversation: Conversation, hide: Callable[[Any], Any] = lambda value: value
+    ) -> str:
+        """Return the prompt.
+
+        hide: Is applied to messages and tools; default: they stay as they are.
+
+        Raises InvalidInput, which names `messages`.
+        """
         template = self._tools if conversation.tools else self._plain
         try:
             check_weight(conversation.messages, conversation.tools, conversation.options)
@@ -57,8 +64,8 @@ class ChatTemplate:
                     "add_generation_prompt": True,
                     **conversation.options,
                     **self._tokens,
-                    "messages": [self._prepare(one) for one in conversation.messages],
-                    "tools": list(conversation.tools) or None,
+                    "messages": [hide(self._prepare(one)) for one in conversation.messages],
+                    "tools": hide(list(conversation.tools)) or None,
                 },
             )
         except SecurityError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Self
 
@@ -82,6 +82,11 @@ class GenerativeEngine:
     def context_length(self) -> int:
         """See `TextEngine`."""
         return self._limits.tokens
+
+    @property
+    def end_tokens(self) -> Collection[int]:
+        """See `TextEngine`."""
+        return self._vocabulary.end_tokens
 
     @property
     def chats(self) -> bool:

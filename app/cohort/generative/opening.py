@@ -94,6 +94,7 @@ def open_language_model(
         check_names(found, opened.session.signature)
         policy = config.generation
         decoder, budget = make_decoder(opened.session, found, policy)
+        check_tokens(vocabulary, decoder.vocabulary)
         try_decoder(decoder)
         if isinstance(decoder, SharedDecoder):
             try_last_place(decoder)
@@ -173,6 +174,18 @@ def make_decoder(
     if not (config.shares and any(map(_shares, session.assigned_nodes()))):
         return PlainDecoder(session, config, policy.max_sequences, length), budget
     return SharedDecoder(session, config, policy.max_sequences, length), budget
+
+
+def check_tokens(vocabulary: Vocabulary, known: int) -> None:
+    """Raise LoadFailed for the tokenizer of another model, which has more tokens than logits.
+
+    Tokens that were added to the tokenizer may be beyond the logits: prompts with them are refused.
+    """
+    if vocabulary.plain_size > known:
+        raise LoadFailed(
+            f"its tokenizer.json has {vocabulary.plain_size} tokens, but the decoder has logits "
+            f"for {known}: they are not of the same model"
+        )
 
 
 def check_names(config: DecoderConfig, signature: Signature) -> None:

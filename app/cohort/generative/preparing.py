@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from cohort.errors import InvalidInput
+from cohort.errors import InvalidInput, quoted
 from cohort.generation import Conversation, GenerationRequest
 from cohort.generative.answer_text import check_stop
 from cohort.generative.guidance import compile_guide
 from cohort.generative.prefixes import name_blocks
 from cohort.generative.sampling import check_sampling
 from cohort.generative.sequence import Prepared
+from cohort.generative.special_texts import new_key
 from cohort.generative.vocabulary import Vocabulary
 
 MAX_CHOICES = 128
@@ -62,23 +64,30 @@ def _tokenize(
     """Return the text and the tokens of a prompt; the decoder knows `known` tokens."""
     prompt = request.prompt
     if isinstance(prompt, tuple):
-        _check_tokens(prompt, known, field)
+        _check_tokens(prompt, vocabulary, known, field)
         return vocabulary.text_of(prompt), prompt
     if isinstance(prompt, str):
         text, tokens = prompt, vocabulary.encode(prompt)
     elif vocabulary.template is None:
         raise InvalidInput("the model has no chat template; send a prompt instead", field)
     else:
-        text = vocabulary.template.render(prompt)
-        tokens = vocabulary.encode(text, rendered=True)
-    _check_tokens(tokens, known, field)
+        texts, key = vocabulary.special_texts, new_key()
+        rendered = vocabulary.template.render(prompt, partial(texts.hide, key=key))
+        text, places = texts.show(rendered, key)
+        tokens = vocabulary.encode(text, rendered=True, plain=places)
+    _check_tokens(tokens, vocabulary, known, field)
     return text, tokens
 
 
-def _check_tokens(tokens: Sequence[int], known: int, field: str) -> None:
+def _check_tokens(tokens: Sequence[int], vocabulary: Vocabulary, known: int, field: str) -> None:
     if tokens and not (min(tokens) >= 0 and max(tokens) < known):
         wrong = next(one for one in tokens if not 0 <= one < known)
-        raise InvalidInput(f"token {wrong} is not from 0 to {known - 1}", field)
+        name = vocabulary.name_of(wrong)
+        text = "" if name is None else f" ({quoted(name)})"
+        raise InvalidInput(
+            f"the prompt has the token {wrong}{text}; the model's tokens are from 0 to {known - 1}",
+            field,
+        )
 
 
 def _max_tokens(request: GenerationRequest, count: int, limits: Limits, field: str) -> int:

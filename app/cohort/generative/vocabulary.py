@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 from cohort.errors import InvalidInput, LoadFailed, TooLarge, quoted
 from cohort.generative.chat_template import ChatTemplate, open_template
+from cohort.generative.special_texts import SpecialTexts
 from cohort.generative.tool_calls import TOOL_MARKERS
 from cohort.processing.patterns import is_explosive
-from cohort.processing.tokenizing import encode_text, measure, open_tokenizer
+from cohort.processing.tokenizing import encode_places, encode_text, measure, open_tokenizer
 
 MAX_PROMPT_CHARACTERS = 1 << 20
 """Maximum characters of a prompt, for quick tokenizers."""
@@ -33,8 +36,10 @@ class Vocabulary:
     """The tokens of a model, and the conversion of texts. Used on any thread.
 
     size: The largest id plus 1, those of added tokens included.
+    plain_size: The largest id plus 1 of tokens that were not added to the tokenizer's model.
     end_tokens: The ids that end an answer.
     special: The ids that are not part of texts, such as end tokens.
+    special_texts: Their texts.
     template: The chat template; None: the model does not chat.
     tool_tokens: Special tokens that begin calls of tools; `AnswerText` shows them if asked to.
     most_characters: The maximum characters of a prompt.
@@ -57,14 +62,20 @@ class Vocabulary:
                 f"tokenizer.json has the id {self.size - 1}; the limit is {MAX_TOKENS - 1}"
             )
         added = tokenizer.get_added_tokens_decoder()
-        self.special = frozenset(i for i, token in added.items() if token.special)
+        self.plain_size = max(names.keys() - added.keys(), default=0) + 1
+        special = {i: token for i, token in added.items() if token.special}
+        self.special = frozenset(special)
+        self.special_texts = SpecialTexts(special.values(), tokenizer.normalizer)
+        self._spelled = _spell(tokenizer, special)
         self.tool_tokens = frozenset(i for i in self.special if names.get(i) in TOOL_MARKERS)
         self._first, self._inside = _read_bytes(tokenizer, names, self.size)
 
-    def encode(self, text: str, *, rendered: bool = False) -> list[int]:
+    def encode(self, text: str, *, rendered: bool = False, plain: Sequence[int] = ()) -> list[int]:
         """Return the ids of a prompt, with those that tokenizer.json adds.
 
         rendered: True if a chat template made the text; nothing is added, as it writes all tokens.
+        plain: The places of special tokens' texts that stay texts, in a rendered one; default:
+            none.
 
         Raises TooLarge if the text is too long, and InvalidInput if the tokenizer rejects it.
         """
@@ -74,12 +85,27 @@ class Vocabulary:
                 "messages" if rendered else "prompt",
             )
         try:
+            if plain:
+                return self._encode_plain(text, plain)
             return encode_text(self._tokenizer, text, special=not rendered)
         except ValueError as error:
             raise InvalidInput(
                 f"the model's tokenizer rejects the prompt: {error}",
                 "messages" if rendered else "prompt",
             ) from None
+
+    def _encode_plain(self, text: str, plain: Sequence[int]) -> list[int]:
+        ids: list[int] = []
+        for token, (start, end) in encode_places(self._tokenizer, text):
+            at = bisect_left(plain, start)
+            typed = token in self.special and at < len(plain) and plain[at] < end
+            ids += self._spelled.get(token, ()) if typed else (token,)
+        return ids
+
+    def name_of(self, token: int) -> str | None:
+        """Return how tokenizer.json writes a token; None for unknown ids."""
+        name: str | None = self._tokenizer.id_to_token(token) if 0 <= token < self.size else None
+        return name
 
     def text_of(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens, without special ones; wrong UTF-8 is replaced."""
@@ -102,6 +128,18 @@ class Vocabulary:
 def open_vocabulary(folder: Path, end_tokens: Collection[int]) -> Vocabulary:
     """Read the tokenizer and the chat template of a version's folder. Raises LoadFailed."""
     return Vocabulary(open_tokenizer(folder / "tokenizer.json"), end_tokens, open_template(folder))
+
+
+def _spell(tokenizer: Tokenizer, special: Mapping[int, AddedToken]) -> dict[int, list[int]]:
+    """Return the ids of special tokens' texts as plain texts, by the tokens' ids."""
+    tokenizer.encode_special_tokens = True
+    spelled: dict[int, list[int]] = {}
+    for token, added in special.items():
+        with suppress(ValueError):  # it rejects the text
+            ids = encode_text(tokenizer, added.content, special=False)
+            spelled[token] = [one for one in ids if one not in special]
+    tokenizer.encode_special_tokens = False
+    return spelled
 
 
 def _read_bytes(

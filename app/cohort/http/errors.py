@@ -31,8 +31,7 @@ from cohort.errors import (
 )
 from cohort.http.calls import JSON, Encoded
 from cohort.http.guards.request_ids import TRACE_ID, id_of_refused
-from cohort.http.openai.error_body import PATHS as OPENAI_PATHS
-from cohort.http.openai.error_body import openai_error
+from cohort.http.openai.error_body import has_openai_form, openai_error
 from cohort.http.route_path import route_path
 from cohort.observability.access_log import shown_path
 from cohort.observability.refusals import log_refusal
@@ -90,7 +89,7 @@ _encoded: WeakKeyDictionary[CohortError, Encoded] = WeakKeyDictionary()
 
 def encoded_refusal(error: CohortError, path: str) -> Encoded:
     """Return the error of a request to `path` that no route has read, as an encoded response."""
-    if path not in OPENAI_PATHS:
+    if not has_openai_form(path, ()):
         return encoded_error(error)
     return Encoded(openai_error(error), {**JSON, **headers_of(error)})
 
@@ -111,8 +110,9 @@ def response_to(
     """Return an error as a Starlette response, in the form of the API that `scope` asks."""
     from starlette.responses import Response  # noqa: PLC0415 - the fast path starts without it
 
+    openai = has_openai_form(route_path(scope), scope.get("headers", ()))
     return Response(
-        (openai_error if route_path(scope) in OPENAI_PATHS else body_of)(error),
+        (openai_error if openai else body_of)(error),
         http_status(error),
         {**headers_of(error), **(headers or {})},
         media_type="application/json",

@@ -106,6 +106,12 @@ def encode_text(tokenizer: Tokenizer, text: str, *, special: bool) -> list[int]:
     return ids
 
 
+def encode_places(tokenizer: Tokenizer, text: str) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Yield the ids of a text with their starts and ends in it. Raises as `encode_text`."""
+    (encoded,) = _guarded(lambda: tokenizer.encode_batch([text], add_special_tokens=False))
+    yield from zip(encoded.ids, encoded.offsets, strict=True)
+
+
 class Ids(NamedTuple):
     """The ids of a text or a pair of texts, and the type of each id."""
 

@@ -8,7 +8,7 @@ with plain specs and arrays (docs/contributing/decisions/0009, 0056).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -357,10 +357,14 @@ class TextEngine(Protocol):
 
     context_length: The maximum of tokens of a prompt and its answer.
     chats: True if it has a chat template.
+    end_tokens: The ids of tokens that end an answer.
     """
 
     @property
     def context_length(self) -> int: ...
+
+    @property
+    def end_tokens(self) -> Collection[int]: ...
 
     @property
     def chats(self) -> bool: ...

@@ -325,6 +325,12 @@ class DataPlane:
             )
         return chosen.name, str(chosen.version), None if caller is None else hash(caller)
 
+    def sticky_parameter(self, model: str) -> str:
+        """Return the parameter that keeps a model's callers on a variant; "" if there is none."""
+        live = self._live.get(model)
+        sticky = None if live is None else live.rollout.sticky
+        return "" if sticky is None else sticky.parameter
+
     def _find_labelled(self, name: str, label: str) -> str:
         self._registry.model(name)
         return str(self._rollouts.version_of(name, label))

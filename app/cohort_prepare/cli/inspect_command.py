@@ -218,6 +218,9 @@ def _behavior(behavior: Behavior) -> Iterator[str]:
     if served.problem:
         yield f"In a server: cannot be loaded: {served.problem}"
         return
+    if served.language_model:
+        yield "In a server: a language model, whose answers are generated token by token"
+        return
     batched = "requests are batched" if served.batched else f"one request per run: {served.reason}"
     yield f"In a server: {batched}"
     yield f"  rows, from the graph: {served.rows['verdict']}"

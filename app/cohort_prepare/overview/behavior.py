@@ -6,6 +6,7 @@ from itertools import islice
 from pathlib import Path
 
 from cohort.errors import CohortError, LoadFailed
+from cohort.generative.factory import is_language_model
 from cohort.operating import describe_rows
 from cohort.profiling import (
     find_trial,
@@ -15,6 +16,7 @@ from cohort.profiling import (
     row_places,
     why_unbatchable,
 )
+from cohort.repository import GENAI_FILE
 from cohort.session import AssignedNode, ModelRules, Opener, Provider, Session, available_providers
 from cohort.tensors import TensorSpec
 from cohort_prepare.overview.parts import MAX_ASSIGNED, Behavior, ChainOutcome, Serving, clip
@@ -58,6 +60,9 @@ def _served(path: Path, rules: ModelRules) -> Serving:
         session = opener.open()
     except LoadFailed as error:
         return Serving(chain, problem=str(error))
+    if is_language_model(path) or (path.parent / GENAI_FILE).is_file():
+        session.close()
+        return Serving(chain, language_model=True)
     reason, checked = _why_not_batched(session)
     served = Serving(
         chain=chain,

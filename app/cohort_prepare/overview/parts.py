@@ -182,6 +182,7 @@ class Serving:
     unpredictable: Reason why run time depends on values; "" if it does not.
     unsent: Outputs that cannot be sent, with their types.
     problem: Reason why a server cannot open it; "" if it can.
+    language_model: True if it is served as one; fields about rows then have no meaning.
     """
 
     chain: Sequence[str] = ()
@@ -195,6 +196,7 @@ class Serving:
     unpredictable: str = ""
     unsent: Mapping[str, str] = field(default_factory=dict)
     problem: str = ""
+    language_model: bool = False
 
 
 @dataclass(frozen=True, slots=True)

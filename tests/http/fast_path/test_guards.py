@@ -29,8 +29,8 @@ from cohort.http.fast_path import shared
 from cohort.http.fast_path.cycle import HotCycle
 from cohort.http.fast_path.idle import bytes_in_kernel
 from cohort.http.fast_path.protocol import HotProtocol
-from cohort.http.fast_path.reading import REFUSED_LINGER_SECONDS
 from cohort.http.fast_path.shared import MAX_READ_AHEAD_BYTES, MAX_ROUTE_BYTES, SWEPT_AT_ONCE, Hot
+from cohort.http.guards.limits import REFUSED_LINGER_SECONDS
 from tests import onnx_models
 from tests.e2e import counted
 from tests.e2e.endless import endless_runs, in_progress

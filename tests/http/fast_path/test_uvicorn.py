@@ -208,10 +208,12 @@ async def test_attributes_of_a_cycle(connection: Noted) -> None:
         "response_complete": False,
         "disconnected": False,
         "keep_alive": True,
+        "chunked_encoding": None,
+        "expected_content_length": 0,
     }
     for name, value in values.items():
         found = getattr(cycle, name, None)
-        assert found is value, f"RequestResponseCycle.{name} is {found!r}, not {value}"
+        assert found == value, f"RequestResponseCycle.{name} is {found!r}, not {value}"
     assert callable(getattr(cycle.message_event, "set", None)), (
         "RequestResponseCycle.message_event is no event: HotProtocol wakes the application by it"
     )

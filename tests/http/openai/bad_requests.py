@@ -118,4 +118,8 @@ WRONG = {
     "a suffix": text("suffix", UNSUPPORTED, suffix="end"),
     "an echo with logprobs": text("echo", UNSUPPORTED, echo=True, logprobs=1),
     "messages for a completion": text("messages", UNSUPPORTED, messages=[]),
+    "messages instead of a prompt": text(
+        "messages", UNSUPPORTED, prompt=None, messages=says("user", "hi")
+    ),
+    "a prompt instead of messages": chat("prompt", UNSUPPORTED, messages=None, prompt="hi"),
 }

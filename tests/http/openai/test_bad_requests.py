@@ -80,3 +80,11 @@ async def test_the_message_suggests_a_name(caller: Caller) -> None:
     """A key with a typing error is refused with the key that was meant."""
     response = await caller.chat(temprature=1)
     assert "did you mean 'temperature'?" in response.json()["error"]["message"]
+
+
+async def test_a_body_of_the_other_route_is_refused_with_its_path(caller: Caller) -> None:
+    """The error names the route that takes such a body."""
+    for route, other in (("chat", "text"), ("text", "chat")):
+        response = await caller.client.post(PATHS[route], json=RIGHT[other])
+        assert response.status_code == 400
+        assert PATHS[other] in response.json()["error"]["message"]

@@ -28,7 +28,11 @@ async def test_one_language_model_answers_both_kinds_of_clients(caller: Caller) 
 
 
 async def test_an_unknown_model_is_not_found(caller: Caller) -> None:
-    """V1's path of one model has V1's form of errors."""
+    """V1's path of one model has V1's form of errors, but OpenAI's for OpenAI's clients."""
     response = await caller.client.get("/v1/models/nobody")
     assert response.status_code == 404
     assert response.json()["code"] == "ModelNotFound"
+    headers = {"x-stainless-lang": "python"}
+    response = await caller.client.get("/v1/models/nobody", headers=headers)
+    assert response.status_code == 404
+    assert response.json()["error"]["code"] == "model_not_found"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from hashlib import sha256
+from time import monotonic
 from typing import Any
 
 import httpx
 import pytest
 
+from cohort.http.guards.limits import REFUSED_LINGER_SECONDS
 from tests.e2e.processes import MODELS, Cohort, cohort
+from tests.http.wire import Answer, answers, chunked, connect, read_all, request
 
 CHAT: dict[str, Any] = {"model": "iris", "messages": [{"role": "user", "content": "hi"}]}
 KEY = "key-of-ada"
@@ -45,6 +49,40 @@ def test_a_body_over_the_limit_is_an_error_in_openais_form(client: httpx.Client)
     response = client.post("/v1/completions", content=b"x" * (2 << 20))
     assert response.status_code == 413
     assert response.json()["error"]["type"] == "invalid_request_error"
+
+
+LARGE = b" " * 8_000_000
+REFUSED = {
+    "by its length": request("/v1/completions", LARGE, f"authorization: Bearer {KEY}"),
+    "while it arrives": request(
+        "/v1/chat/completions",
+        chunked(*[b" " * 65536] * 128),
+        f"authorization: Bearer {KEY}",
+        "transfer-encoding: chunked",
+    ),
+    "by its key": request("/v1/completions", LARGE),
+    "by its head": request("/v1/completions", LARGE, "content-type: a", "content-type: b"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_client_that_first_sends_everything_reads_why_it_is_refused(
+    server: Cohort, name: str
+) -> None:
+    """The rest of a body is read, so that no reset takes the answer away."""
+
+    def ask() -> Answer | None:
+        """Return the answer, or None if a stall used up the time."""
+        began, received = monotonic(), b""
+        with connect(server.url) as caller, suppress(ConnectionError):
+            caller.sendall(REFUSED[name])
+            received = read_all(caller)
+        late = monotonic() - began > REFUSED_LINGER_SECONDS
+        return None if late and not received else answers(received)[0]
+
+    found = [one for one in (ask() for _ in range(10)) if one is not None]
+    assert {one.status for one in found} <= {400, 401, 413}
+    assert {one.json["error"]["type"] for one in found} == {"invalid_request_error"}
 
 
 def test_a_bad_head_is_an_error_in_openais_form(client: httpx.Client) -> None:

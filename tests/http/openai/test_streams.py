@@ -13,6 +13,7 @@ import pytest
 
 from cohort.errors import InferenceFailed
 from tests.aviary import Aviary, listening, open_aviary
+from tests.http.wire import request
 from tests.waiting import PATIENCE, until
 
 CHAT = "/v1/chat/completions"
@@ -103,3 +104,16 @@ async def test_a_whole_answer_that_the_drain_cuts_is_an_error(aviary: Aviary) ->
         response = await asking
     assert response.status_code == 503
     assert response.json()["error"]["code"] == "service_unavailable"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_caller_who_only_ends_its_sending_has_left(aviary: Aviary, stream: bool) -> None:
+    """The end of its bytes looks the same as a closed connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(aviary.url.rpartition(":")[2]))
+    body = {**BODY, "stream": stream}
+    writer.write(request(CHAT, body, "content-type: application/json"))
+    await until(lambda: bool(aviary.parrot.said))
+    writer.write_eof()
+    await until(lambda: aviary.parrot.said[0].cancelled)
+    await reader.read()
+    writer.close()

@@ -7,10 +7,11 @@ from typing import Any
 
 from cohort.http.calls import JSON, Encoded, FixedHeaders
 from cohort.http.compression import MIN_COMPRESSED
-from cohort.http.fast_path import reading
+from cohort.http.fast_path.close_delimited import close_delimited
 from cohort.http.fast_path.cycle import HotCycle
 from cohort.http.fast_path.idle import WatchedConnection
 from cohort.http.fast_path.shared import MAX_READ_AHEAD_BYTES, Hot
+from cohort.http.guards.limits import REFUSED_LINGER_SECONDS
 from cohort.serving import Group
 
 CLOSES, KEEPS = b"connection: close\r\n", b"connection: keep-alive\r\n"
@@ -45,6 +46,8 @@ class AnsweringConnection(WatchedConnection):
         self._front = cycle
         if isinstance(cycle, HotCycle):
             cycle.reach_front()
+        elif cycle.scope["http_version"] == "1.0":
+            super()._start_asgi_task(cycle, close_delimited(app, cycle))
         else:
             super()._start_asgi_task(cycle, app)
 
@@ -126,7 +129,7 @@ class AnsweringConnection(WatchedConnection):
         if linger:
             self.transport.write_eof()
             self.flow.resume_reading()
-            self.loop.call_later(reading.REFUSED_LINGER_SECONDS, self.transport.close)
+            self.loop.call_later(REFUSED_LINGER_SECONDS, self.transport.close)
         else:
             self.transport.close()
 

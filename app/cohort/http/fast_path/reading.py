@@ -28,9 +28,6 @@ SMALLEST_PART_BYTES = 64
 HEADER_SECONDS = 30.0
 """Seconds within which the headers of a request must arrive."""
 
-REFUSED_LINGER_SECONDS = 2.0
-"""Seconds during which the rest of a refused request is read and discarded."""
-
 HEADERS_TOO_LARGE = f"headers are larger than {MAX_HEADER_BYTES} bytes"
 RELEVANT_HEADERS = frozenset({b"content-length", b"content-encoding", b"expect", b"upgrade"})
 """Headers that decide if the fast path answers. It does not interpret any others."""

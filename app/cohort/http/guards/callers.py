@@ -9,7 +9,7 @@ from cohort.auth.authority import Authority
 from cohort.errors import CohortError
 from cohort.http.credentials import CALLER, VISIBLE, credentials_in
 from cohort.http.errors import log_scope_refusal, response_to
-from cohort.http.guards.limits import no_more_input
+from cohort.http.guards.limits import no_more_input, refuse_and_close
 from cohort.http.route_path import route_path
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class CallersOnly:
             caller = self.authority.caller(sent)
             counted = caller.enter()
         except CohortError as error:
-            await self._refuse(error, scope, send)
+            await self._refuse(error, scope, receive, send)
             return
         scope[VISIBLE], scope[CALLER] = caller.models, caller
         try:
@@ -89,10 +89,11 @@ class CallersOnly:
             if counted:
                 caller.leave()
 
-    async def _refuse(self, error: CohortError, scope: Scope, send: Send) -> None:
-        log_scope_refusal(error, scope)
+    async def _refuse(self, error: CohortError, scope: Scope, receive: Receive, send: Send) -> None:
         announced = dict(scope["headers"]).get(b"content-length", b"0")
         length = int(announced) if announced.isdigit() else SMALL_BODY_BYTES + 1
-        closing = ends_connection(length, scope["headers"])
-        headers = {"connection": "close"} if closing else {}
-        await response_to(error, scope, headers)(scope, no_more_input, send)
+        if ends_connection(length, scope["headers"]):
+            await refuse_and_close(error, scope, receive, send)
+            return
+        log_scope_refusal(error, scope)
+        await response_to(error, scope)(scope, no_more_input, send)

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cohort.errors import CohortError, Forbidden, InvalidInput, quoted
-from cohort.http.errors import log_scope_refusal, response_to
-from cohort.http.guards.limits import no_more_input
+from cohort.http.guards.limits import refuse_and_close
 from cohort.http.guards.log_lines import ADMIN_PATHS
 from cohort.http.route_path import root_of, route_path
 
@@ -203,7 +202,6 @@ class CheckedHeads:
             self.rules.check(scope["http_version"], target, scope["headers"])
         except CohortError as error:
             # The end of the body is uncertain. Only closing the connection is safe.
-            log_scope_refusal(error, scope)
-            await response_to(error, scope, {"connection": "close"})(scope, no_more_input, send)
+            await refuse_and_close(error, scope, receive, send)
             return
         await self.app(scope, receive, send)

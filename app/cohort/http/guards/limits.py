@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from asyncio import timeout
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cohort.connections.memory import SMALL_BYTES, MemoryBudget
@@ -14,6 +16,13 @@ if TYPE_CHECKING:
 
 BEHIND = "cohort.behind"
 """Scope key of the requests queued behind this one on its connection, if they are known."""
+
+REFUSED_LINGER_SECONDS = 2.0
+"""Seconds during which the rest of a refused request is read and discarded.
+
+If bytes arrive after the close, the kernel answers with a reset. A client that is still sending
+then never reads its response: https://www.rfc-editor.org/rfc/rfc9112#section-9.6
+"""
 
 
 def too_large(limit: int) -> TooLarge:
@@ -39,44 +48,72 @@ class BodyLimit:
             return
         announced = dict(scope["headers"]).get(b"content-length", b"0")
         if not announced.isdigit():
-            await self._refuse(InvalidInput("content-length is not a number"), scope, send)
+            error = InvalidInput("content-length is not a number")
+            await refuse_and_close(error, scope, receive, send)
             return
         if int(announced) > self.limit:
-            await self._refuse(too_large(self.limit), scope, send)
+            await refuse_and_close(too_large(self.limit), scope, receive, send)
             return
         received = 0
-        responding = False
+        responding, respond = False, send
         hold = self.memory.hold()
         scope.setdefault("state", {}).update(memory=hold, max_body=self.limit)
 
         async def count() -> Message:
-            nonlocal received
+            nonlocal received, respond
             message = await receive()
-            received += len(message.get("body", b""))
-            if received > self.limit:
-                raise too_large(self.limit)
-            if received > SMALL_BYTES:
-                hold.add(len(message.get("body", b"")))
+            size = len(message.get("body", b""))
+            received += size
+            try:
+                if received > self.limit:
+                    raise too_large(self.limit)
+                if received > SMALL_BYTES:
+                    hold.add(size)
+            except CohortError:
+                respond = _closing(receive if message.get("more_body") else no_more_input, send)
+                raise
             return message
 
         async def watch(message: Message) -> None:
             nonlocal responding
             responding = True
-            await send(message)
+            await respond(message)
 
         try:
             await self.app(scope, count, watch)
         except (TooLarge, Overloaded) as error:
             if responding:
                 raise
-            await self._refuse(error, scope, send)
+            log_scope_refusal(error, scope)
+            await response_to(error, scope)(scope, no_more_input, respond)
         finally:
             hold.set(0)
 
-    async def _refuse(self, error: CohortError, scope: Scope, send: Send) -> None:
-        # The client is still sending the body. Closing the connection is the only way to stop it.
-        log_scope_refusal(error, scope)
-        await response_to(error, scope, {"connection": "close"})(scope, no_more_input, send)
+
+async def refuse_and_close(error: CohortError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Refuse a request, of which `receive` gives the rest, and close its connection."""
+    log_scope_refusal(error, scope)
+    await response_to(error, scope)(scope, no_more_input, _closing(receive, send))
+
+
+def _closing(receive: Receive, send: Send) -> Send:
+    """Return a `send` that closes the connection after it has discarded the rest of the body."""
+
+    async def send_and_close(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = [*message.get("headers", []), (b"connection", b"close")]
+            await send({**message, "headers": headers})
+            return
+        await send({**message, "more_body": True})
+        if message.get("more_body"):
+            return
+        with suppress(TimeoutError):
+            async with timeout(REFUSED_LINGER_SECONDS):
+                while (await receive()).get("more_body"):
+                    pass
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    return send_and_close
 
 
 async def no_more_input() -> Message:

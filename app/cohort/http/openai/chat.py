@@ -29,7 +29,7 @@ from cohort.http.openai.answers import (
     whole_answer,
 )
 from cohort.http.openai.fields import UNSUPPORTED, Fields, parse_object, wrong_value
-from cohort.http.openai.messages import read_messages
+from cohort.http.openai.messages import TEXTS, read_messages
 from cohort.http.openai.options import IGNORED, MAX_LOGPROBS, REFUSED, Options, read_options
 from cohort.http.openai.tools import (
     FirstCall,
@@ -42,6 +42,7 @@ from cohort.serving import Lease
 
 CHAT_REFUSED: Mapping[str, str] = {
     **REFUSED,
+    **TEXTS,
     "add_generation_prompt": "an answer always follows the last message",
     "audio": "answers are text",
     "best_of": "use 'n'",
@@ -51,7 +52,6 @@ CHAT_REFUSED: Mapping[str, str] = {
     "echo": "use /v1/completions",
     "function_call": "use 'tool_choice'",
     "functions": "use 'tools'",
-    "prompt": "use 'messages', or /v1/completions",
     "reasoning_effort": "use 'chat_template_kwargs' if the model's template has it",
     "suffix": "use /v1/completions",
     "verbosity": "ask for it in a message",

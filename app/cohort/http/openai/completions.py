@@ -38,9 +38,11 @@ MAX_ANSWERS = 128
 """Limit of prompts times choices."""
 MAX_TOKEN_ID = (1 << 31) - 1
 
+CHATS: Mapping[str, str] = {"messages": "use 'prompt', or /v1/chat/completions"}
+
 TEXT_REFUSED: Mapping[str, str] = {
     **REFUSED,
-    "messages": "use /v1/chat/completions",
+    **CHATS,
     "suffix": "text is continued at its end only",
     "tools": "use /v1/chat/completions",
     "top_logprobs": "use 'logprobs' with a number",
@@ -72,7 +74,7 @@ def read_completion(body: bytes, hold: MemoryHold) -> CompletionCall:
 
 def read_prompts(fields: Fields) -> Prompts:
     """Return the prompts: texts, or the ids of tokens. Raises InvalidInput."""
-    fields.required("prompt")
+    fields.required("prompt", CHATS)
     prompt = fields.get("prompt")
     if isinstance(prompt, str):
         return (prompt,)

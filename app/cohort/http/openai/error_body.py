@@ -5,7 +5,7 @@ https://platform.openai.com/docs/guides/error-codes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import orjson
@@ -33,7 +33,13 @@ NOT_SERVED = frozenset({"/v1/responses", "/chat/completions"})
 """Paths of another API of OpenAI, and of its clients with an address without /v1."""
 
 PATHS = frozenset({CHAT, COMPLETIONS, EMBEDDINGS, MODELS}) | NOT_SERVED
-"""Paths whose errors have OpenAI's form. A model's own path has TensorFlow Serving's."""
+"""Paths whose errors have OpenAI's form.
+
+A model's own path is shared with TensorFlow Serving: only OpenAI's clients get this form there.
+"""
+
+CLIENT_HEADER = b"x-stainless-lang"
+"""A header that all of OpenAI's clients send."""
 
 INVALID = "invalid_request_error"
 
@@ -59,6 +65,13 @@ _KINDS: Mapping[type[CohortError], _Kind] = {
 }
 
 _UNKNOWN = _Kind("server_error")
+
+
+def has_openai_form(path: str, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Return True if errors of a request to `path` have OpenAI's form."""
+    if path in PATHS:
+        return True
+    return path.startswith(f"{MODELS}/") and any(name == CLIENT_HEADER for name, _ in headers)
 
 
 def error_object(error: CohortError) -> dict[str, Any]:

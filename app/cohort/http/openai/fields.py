@@ -5,6 +5,7 @@ from __future__ import annotations
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from itertools import count
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import orjson
@@ -175,9 +176,15 @@ class Fields:
         value = self.of_type(key, dict)
         return None if value is None else Fields(value, self.name(key))
 
-    def required(self, key: str) -> None:
-        """Check that a key is there."""
+    def required(self, key: str, refused: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Check that a key is there.
+
+        refused: Keys that may have been sent instead, and what to do; default: none.
+        """
         if self._document.get(key) is None:
+            for other, advice in refused.items():
+                if self._document.get(other) is not None:
+                    raise self._unsupported(other, advice)
             raise InvalidInput(f"{self.name(key)!r} is missing", self.name(key), MISSING)
 
     def check_rest(self, ignored: Mapping[str, str], refused: Mapping[str, str]) -> None:
@@ -189,12 +196,15 @@ class Fields:
         for key, value in self._document.items():
             if key in self._read or key in ignored or value is None:
                 continue
-            name = self.name(quoted(key)[1:-1])
             if key in refused:
-                message = f"{name!r} is not supported: {refused[key]}"
-                raise InvalidInput(message, name, UNSUPPORTED)
+                raise self._unsupported(key, refused[key])
+            name = self.name(quoted(key)[1:-1])
             hint = did_you_mean(key, self._read)
             raise InvalidInput(f"unknown parameter {name!r}{hint}", name, UNKNOWN)
+
+    def _unsupported(self, key: str, advice: str) -> InvalidInput:
+        name = self.name(key)
+        return InvalidInput(f"{name!r} is not supported: {advice}", name, UNSUPPORTED)
 
     def _check(self, key: str, value: float, low: float, high: float) -> None:
         if not low <= value <= high:

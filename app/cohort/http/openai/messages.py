@@ -19,6 +19,7 @@ from cohort.http.openai.fields import (
 from cohort.http.openai.options import MAX_NAME
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
+TEXTS: Mapping[str, str] = {"prompt": "use 'messages', or /v1/completions"}
 MAX_MESSAGES = 4096
 MAX_PARTS = 256
 MAX_CALLS = 128
@@ -28,7 +29,7 @@ Message = dict[str, Any]
 
 def read_messages(fields: Fields) -> list[Message]:
     """Return the messages, each with its role and its content as one text. Raises InvalidInput."""
-    fields.required("messages")
+    fields.required("messages", TEXTS)
     messages = fields.items("messages", MAX_MESSAGES) or []
     if not messages:
         raise wrong_value("messages", "must not be empty")

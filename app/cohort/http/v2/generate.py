@@ -13,7 +13,7 @@ import orjson
 
 from cohort.codec import parse_json
 from cohort.codec.json_tensors import shown
-from cohort.codec.sampling_parameters import read_flag, read_generation
+from cohort.codec.sampling_parameters import check_names, read_flag, read_generation
 from cohort.errors import CohortError, InvalidInput, quoted
 from cohort.generation import (
     GenerationRequest,
@@ -32,6 +32,15 @@ from cohort.serving import Lease
 
 _NOT_PARAMETERS = frozenset({"text_input", "parameters", "id"})
 
+_END = "end_id"
+_OTHERS = frozenset(
+    {
+        *("details", _END, "priority", "timeout", "user"),
+        *("sequence_end", "sequence_id", "sequence_start"),
+    }
+)
+"""Parameters of the protocol and of Triton, apart from those of sampling."""
+
 
 class GenerateCall:
     """One request. Implements `TextCall[EventPart]`.
@@ -39,15 +48,19 @@ class GenerateCall:
     body: The request's JSON.
     model, version: The names in the path; None: the path has no version.
     streamed: True if the answer is sent as events, unless the request sets `stream` to false.
+    sticky: The parameter that keeps a caller on a variant; default "": there is none.
     """
 
     label: str | None = None
 
-    def __init__(self, body: bytes, model: str, version: str | None, *, streamed: bool) -> None:
+    def __init__(
+        self, body: bytes, model: str, version: str | None, *, streamed: bool, sticky: str = ""
+    ) -> None:
         document = json_object("the body", parse_json(body))
         self.model: str | None = model
         self.version = version
         self.parameters = parameters_in(document)
+        check_names(self.parameters, {*_OTHERS, sticky})
         self.timeout = read_timeout(self.parameters)
         self._text = _text(document.get("text_input"))
         self.size = len(self._text)
@@ -67,8 +80,15 @@ class GenerateCall:
 
     def request(self, lease: Lease) -> GenerationRequest:
         """See `TextCall`."""
+        self._check_end([str(one) for one in lease.text.end_tokens])
         logprobs = 0 if self._details else None
         return read_generation(self._text, self.parameters, lease.text.sampling, logprobs=logprobs)
+
+    def _check_end(self, known: Sequence[str]) -> None:
+        end = self.parameters.get(_END)
+        if end is not None and not (isinstance(end, int | str) and str(end) in known):
+            tokens = " or ".join(known) or "left out"
+            raise InvalidInput(f"{_END} must be {tokens} for this model, got {shown(end)}", _END)
 
     def begin(self, lease: Lease, prepared: PreparedGeneration) -> EventPart | None:
         """Return None: the status is sent with the first event."""

@@ -20,7 +20,8 @@ def generate_router(plane: DataPlane) -> APIRouter:
     async def respond(
         request: Request, model: str, version: str | None, *, streamed: bool
     ) -> Response:
-        read = partial(GenerateCall, model=model, version=version, streamed=streamed)
+        sticky = plane.sticky_parameter(model)
+        read = partial(GenerateCall, model=model, version=version, streamed=streamed, sticky=sticky)
         return await respond_with_text(
             plane, request, read, write_error=error_event, model=model, version=version
         )
