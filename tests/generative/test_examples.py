@@ -126,7 +126,7 @@ async def test_a_config_has_examples_without_a_manifest(folder: Path) -> None:
         ({"prompt": "a", "messages": list(HELLO)}, "needs a prompt or messages"),
         ({"prompt": "a", "max_tokens": 257}, "max_tokens: Input should be less than or equal"),
         ({"prompt": [1] * 300}, "maximum context length is 256 tokens"),
-        ({"prompt": [320]}, "token 320 is not from 0 to 319"),
+        ({"prompt": [320]}, "the prompt has the token 320; the model's tokens are from 0 to 319"),
         ({"text_input": ["a"] * 17}, "has 17 texts as examples; the limit is 16"),
     ],
 )

@@ -14,7 +14,7 @@ from cohort.generative.sequence import Prepared
 from cohort.generative.vocabulary import Vocabulary
 from tests.generative.tokenizers_of_models import byte_level, sentence_piece
 
-LIMITS = Limits(1 << 20, 1 << 20, 32, 1 << 20)
+LIMITS = Limits(1 << 20, 1 << 20, 8, 32, 1 << 20)
 TURNS = "{% for one in messages %}<|begin|>{{ one.content }}<|end|>{% endfor %}"
 
 
