@@ -7,6 +7,7 @@ import errno
 import signal
 import socket
 from collections.abc import Callable
+from itertools import count
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest import mock
@@ -221,6 +222,18 @@ async def test_a_connection_that_stays_open_does_not_hold_up_the_shutdown(
     assert recorder.calls[-1] == "uvicorn"
     assert server.config.timeout_graceful_shutdown is not None
     assert 0 <= server.config.timeout_graceful_shutdown <= 30
+
+
+async def test_without_grpc_the_last_requests_are_part_of_the_time_to_drain(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A balancer's time limit for a stop counts all of it."""
+    server = make(recorder)
+    server.servers = []
+    server.server_state.connections.add(cast(Any, object()))
+    monkeypatch.setattr(server_module, "monotonic", count().__next__)  # a second for each look
+    await shut_down(server, recorder)
+    assert server.config.timeout_graceful_shutdown == 30 - 3
 
 
 async def test_grpc_opens_when_all_else_is_ready_and_stops_without_http(recorder: Recorder) -> None:

@@ -13,6 +13,7 @@ from jinja2.exceptions import SecurityError, TemplateError
 from cohort.errors import InvalidInput, LoadFailed, shortened
 from cohort.generation import Conversation
 from cohort.generative.chat_sandbox import ChatSandbox, check_weight, render_bounded
+from cohort.system.kept_files import read_small, why_unreadable
 
 MAX_TEMPLATE_BYTES = 1 << 20
 
@@ -163,10 +164,8 @@ def _token(value: Any) -> str | None:
 
 def _read(file: Path, limit: int) -> str | None:
     try:
-        if file.stat().st_size > limit:
-            raise LoadFailed(f"{file.name} is larger than {limit >> 20} MiB")
-        return file.read_text(encoding="utf-8")
+        return read_small(file, limit)
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeError) as error:
-        raise LoadFailed(f"{file.name} cannot be read: {error}") from None
+    except (OSError, ValueError) as error:
+        raise LoadFailed(f"{file.name} {why_unreadable(error)}") from None

@@ -11,6 +11,7 @@ from typing import Any
 
 from cohort.errors import LoadFailed, quoted
 from cohort.generation import Sampling
+from cohort.system.kept_files import read_content, why_unreadable
 from cohort.tensors import TensorSpec
 
 MAX_GENAI_BYTES = 2**20
@@ -154,12 +155,9 @@ def _read_neighbour(folder: Path, name: str) -> object:
 
 def _read_json(path: Path) -> object:
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_GENAI_BYTES + 1)
-    except OSError as error:
-        raise LoadFailed(f"its {path.name} cannot be read: {error.strerror}") from error
-    if len(content) > MAX_GENAI_BYTES:
-        raise LoadFailed(f"its {path.name} is larger than {MAX_GENAI_BYTES >> 20} MB")
+        content = read_content(path, MAX_GENAI_BYTES)
+    except (OSError, ValueError) as error:
+        raise LoadFailed(f"its {path.name} {why_unreadable(error)}") from error
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:

@@ -348,7 +348,7 @@ class Server(uvicorn.Server):
         began, grace = monotonic(), self._service.settings.drain_seconds
         self._service.ends_by = began + grace
         rpc = asyncio.create_task(self._rpc.stop(grace)) if self._rpc is not None else None
-        until = monotonic() + LAST_REQUEST_SECONDS
+        until = began + min(LAST_REQUEST_SECONDS, grace)
         while self.server_state.connections and monotonic() < until:  # noqa: ASYNC110 - uvicorn has no event
             await asyncio.sleep(0.02)
         for connection in list(self.server_state.connections):
@@ -357,7 +357,7 @@ class Server(uvicorn.Server):
         if self._rpc is not None and rpc is not None:
             self._rpc.end_reading()
             await rpc  # before the lifespan ends, and with it the models
-            self.config.timeout_graceful_shutdown = max(0, grace - int(monotonic() - began))
+        self.config.timeout_graceful_shutdown = max(0, grace - int(monotonic() - began))
         await super().shutdown(sockets)
         if self._worker is not None:
             await self._worker.leave()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from cohort.codec.labels import can_be_labelled
 from cohort.errors import LoadFailed
 from cohort.repository import METADATA, OutputConfig
 from cohort.session import metadata_labels
+from cohort.system.kept_files import read_content, why_unreadable
 from cohort.tensors import BY_NAME, Array, TensorSpec
 
 Finish = Callable[[Array], Array]
@@ -79,16 +81,14 @@ def read_labels(where: str, folder: Path, name: str) -> Sequence[str]:
         raise LoadFailed(f"{where}: must be the name of a file in the version's folder")
     file = folder / name
     try:
-        if file.stat().st_size > MAX_LABEL_BYTES:
-            raise LoadFailed(f"{where}: {name} has more than {MAX_LABEL_BYTES >> 20} MB")
-        text = file.read_text("utf-8-sig")
+        text = read_content(file, MAX_LABEL_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
         raise LoadFailed(
             f"{where}: there is no {name} in the version's folder; put it into {folder.name}/"
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise LoadFailed(f"{where}: {name} cannot be read as text: {error}") from error
-    labels = [line.strip() for line in text.split("\n")]
+    except (OSError, ValueError) as error:
+        raise LoadFailed(f"{where}: {name} {why_unreadable(error)}") from error
+    labels = [line.strip() for line in StringIO(text, newline=None)]
     while labels and not labels[-1]:
         labels.pop()
     return labels

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from cohort.errors import InvalidInput, LoadFailed, quoted
 from cohort.processing.patterns import is_explosive
+from cohort.system.kept_files import read_content, why_unreadable
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads would use cores of other work
 
@@ -55,19 +56,15 @@ def open_tokenizer(file: Path) -> Tokenizer:
     """Read a tokenizer.json. Raises LoadFailed."""
     name = file.name
     try:
-        if (size := file.stat().st_size) > MAX_FILE_BYTES:
-            raise LoadFailed(
-                f"{name} has {size >> 20} MiB; the limit is {MAX_FILE_BYTES >> 20} MiB"
-            )
-        data = file.read_bytes()
+        data = read_content(file, MAX_FILE_BYTES)
     except FileNotFoundError:
         raise LoadFailed(
             f"{name} not found: put it into the version's folder. If a model has only vocab.txt or "
             "merges.txt, AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of "
             "transformers makes it"
         ) from None
-    except OSError as error:
-        raise LoadFailed(f"{name} cannot be read: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:
+        raise LoadFailed(f"{name} {why_unreadable(error)}") from error
     try:
         tokenizer: Tokenizer = _guarded(lambda: Tokenizer.from_buffer(data))
     except ValueError as error:

@@ -25,18 +25,33 @@ def path_for(folder: Path, form: int, key: Mapping[str, str]) -> Path:
     return folder / f"{key['model'][:32]}-{rest}.json"
 
 
-def read_small(path: Path, most: int) -> str:
+def read_content(path: Path, most: int) -> bytes:
     """Read a file of up to `most` bytes.
 
-    Raises OSError, and ValueError if it is not a regular file, is larger, or is not UTF-8.
+    Raises OSError, and ValueError if it is not a regular file, or is larger.
     """
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # a pipe: no wait
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe: no wait
+    try:
+        if not stat.S_ISREG(os.fstat(opened).st_mode):
             raise ValueError("it is not a file")
-        content = file.read(most + 1)
+        with os.fdopen(opened, "rb", closefd=False) as file:
+            content = file.read(most + 1)
+    finally:
+        os.close(opened)
     if len(content) > most:
-        raise ValueError(f"it is larger than {most} bytes")
-    return content.decode()
+        raise ValueError(f"it has more than {most:,} bytes")
+    return content
+
+
+def read_small(path: Path, most: int) -> str:
+    """Read a text as `read_content` does. Raises ValueError also if it is not UTF-8."""
+    return read_content(path, most).decode()
+
+
+def why_unreadable(error: OSError | ValueError) -> str:
+    """Return why one of these functions failed, without the path."""
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    return f"cannot be read: {reason or 'I/O error'}"
 
 
 @contextmanager
