@@ -250,6 +250,27 @@ async def test_short_prompts_pass_many_long_ones_of_another_caller(folder: Path)
         assert sum(one.done.done() for one in long) < 5
 
 
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_a_long_prompt_is_computed_next_to_a_flood_of_short_ones(
+    folder: Path, keyed: bool
+) -> None:
+    """Short prompts come faster than they are computed, of one caller or of ever new ones."""
+    async with serving(folder, GenerationPolicy(prefill_tokens=32, max_sequences=9)) as served:
+        _, other = served.ask(greedy(prompt(5), 250))
+        await other.first.wait()
+        _, long = served.ask(greedy(prompt(200), 2), caller="long" if keyed else "")
+
+        async def flood(number: int) -> None:
+            for each in range(40):
+                if not long.first.is_set():
+                    caller = f"{number}, {each}" if keyed else ""
+                    _, short = served.ask(greedy(prompt(16, each), 2), caller=caller)
+                    await short.done
+
+        await asyncio.gather(*map(flood, range(20)))
+        assert long.first.is_set()
+
+
 async def test_a_caller_who_leaves_frees_the_place_within_one_token(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

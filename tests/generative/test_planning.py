@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,8 +13,11 @@ from cohort.generative.planning import (
     GROWTH,
     TILE,
     PromptBudget,
+    Turns,
     fill_holes,
     grow,
+    has_room_for_prompt,
+    lacking_by_caller,
     needed,
     next_chunks,
     next_to_enter,
@@ -110,7 +114,7 @@ def test_a_sequence_reserves_a_part_of_its_answer() -> None:
 @given(sequences(1), sequences())
 def test_callers_take_turns(waiting: list[Some], running: list[Some]) -> None:
     """Of the highest priority, a caller with the fewest running sequences goes first."""
-    one = waiting[next_to_enter(waiting, running, 0)]
+    one = waiting[next_to_enter(waiting, running, {})]
     count = {caller: sum(r.caller == caller for r in running) for caller in "abc"}
     assert one.priority == max(other.priority for other in waiting)
     same = [other for other in waiting if other.priority == one.priority]
@@ -118,10 +122,10 @@ def test_callers_take_turns(waiting: list[Some], running: list[Some]) -> None:
 
 
 def test_a_short_prompt_is_not_behind_all_long_ones_of_its_caller() -> None:
-    """Every second one that enters is the shortest, and every second one the oldest."""
+    """Of each caller, every second one that enters is the shortest; the others are the oldest."""
     waiting = [Some(arrived=at, prompt=1000) for at in range(100)] + [Some(arrived=100)]
-    assert next_to_enter(waiting, [], 0) == 0
-    assert next_to_enter(waiting, [], 1) == 100
+    assert next_to_enter(waiting, [], {"b": 1}) == 0
+    assert next_to_enter(waiting, [], {"": 1}) == 100
 
 
 def test_a_caller_with_many_makes_room_for_one_without_any() -> None:
@@ -160,17 +164,17 @@ def divided(running: list[Some], unit: int) -> list[Some]:
     st.integers(0, 64),
     st.integers(0, 128),
     st.integers(0, 128),
-    st.integers(0, 5),
+    st.dictionaries(st.sampled_from("abc"), st.builds(Turns, st.integers(0, 9), st.integers(0, 9))),
 )
 def test_a_step_computes_a_bounded_part_of_prompts(
-    running: list[Some], unit: int, short: int, part: int, whole: int, turn: int
+    running: list[Some], unit: int, short: int, part: int, whole: int, turns: dict[str, Turns]
 ) -> None:
     """Short prompts are whole, and parts of long ones have at most the budget's tokens.
 
     The first one is exempt: it may be a short prompt, a unit, or a rest behind a body.
     """
     running = divided(running, unit)
-    chunks = next_chunks(running, unit, short, PromptBudget(part, whole), {}, turn)
+    chunks = next_chunks(running, unit, short, PromptBudget(part, whole), turns)
     at = {i: one.cached for i, one in enumerate(running)}
     computed: dict[int, int] = {}
     for i, stop in chunks:
@@ -195,7 +199,7 @@ def test_no_run_has_one_token_more_than_a_tile(prompt: int, budgets: list[int]) 
     one = divided([Some("a", prompt=prompt)], 8)[0]
     sizes = []
     for budget in [*budgets, *[128] * 40]:
-        for _, stop in next_chunks([one], 8, 64, PromptBudget(budget, budget), {}, 0):
+        for _, stop in next_chunks([one], 8, 64, PromptBudget(budget, budget), {}):
             sizes.append(stop - one.cached)
             one = replace(one, cached=stop)
     assert sum(sizes) == prompt
@@ -206,8 +210,26 @@ def test_prompts_of_callers_are_computed_in_turn() -> None:
     """A caller whose prompt was computed last comes after the others."""
     running = [Some("a", prompt=500, body=448), Some("b", prompt=500, body=448)]
     budget = PromptBudget(64, 64)
-    assert next_chunks(running, 64, 32, budget, {"a": 1}, 2)[0].sequence == 1
-    assert next_chunks(running, 64, 32, budget, {"a": 1, "b": 2}, 3)[0].sequence == 0
+    turns = {"a": Turns(1, 1), "b": Turns(0.5)}
+    assert next_chunks(running, 64, 32, budget, turns)[0].sequence == 1
+    assert next_chunks(running, 64, 32, budget, {**turns, "b": Turns(2, 1)})[0].sequence == 0
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_every_second_turn_of_a_caller_is_its_oldest_prompts(count: int) -> None:
+    """It does not depend on the turns of other callers."""
+    running = [Some("a", prompt=500, body=448, arrived=1), Some("a", prompt=9, arrived=2)]
+    turns = {"a": Turns(4, count), "b": Turns(5, 7)}
+    chunks = next_chunks(running, 64, 32, PromptBudget(64, 64), turns)
+    assert chunks[0].sequence == count
+
+
+def test_long_prompts_enter_next_to_short_ones_of_their_caller() -> None:
+    """Only other long prompts keep them waiting, so that a flood of short ones does not."""
+    long = Some(prompt=1000)
+    assert has_room_for_prompt(long, lacking_by_caller([Some(prompt=100)] * 9, 128), 128)
+    assert not has_room_for_prompt(long, lacking_by_caller([long], 128), 128)
+    assert has_room_for_prompt(Some(prompt=100), lacking_by_caller([long], 128), 128)
 
 
 @given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from time import monotonic
@@ -22,8 +23,9 @@ from cohort.generative.events import (
     Preempted,
     Stepped,
 )
-from cohort.generative.pace import Pace
+from cohort.generative.pace import NEW, Pace
 from cohort.generative.planning import (
+    Turns,
     fill_holes,
     grow,
     has_room_for_prompt,
@@ -64,10 +66,6 @@ class NotOnLoop(NamedTuple):
 
     allowed: bool = False
     unpredictable: str = ""
-
-
-NEW_ESTIMATE = 0.2
-"""The weight of a new duration in the estimate."""
 
 
 class GenerationQueue:
@@ -121,8 +119,9 @@ class GenerationQueue:
         self._seconds = 0.01
         self._pace = Pace(self._unit, policy.prefill_tokens)
         self._short = policy.prefill_tokens // 2
-        self._entered = self._prefill_turn = 0
-        self._last_turns: dict[str, int] = {}
+        self._entered: Counter[str] = Counter()
+        self._turn = 0
+        self._turns: dict[str, Turns] = {}
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -288,7 +287,7 @@ class GenerationQueue:
     def finish(self, batch: GenerationRun) -> None:
         """Deliver the results of a run, and continue."""
         self._run = None
-        self._seconds += NEW_ESTIMATE * (batch.seconds - self._seconds)
+        self._seconds += NEW * (batch.seconds - self._seconds)
         self._ready = monotonic()
         self._deliver(batch)
         over, self._when_over = self._when_over, []
@@ -388,7 +387,8 @@ class GenerationQueue:
                 self._preempt(self._running[leaves], now)
                 continue
             self._waiting.remove(one)
-            self._entered += 1
+            self._entered[one.caller] += 1
+            self._turns.setdefault(one.caller, Turns(self._turn - 0.5))  # before the last one
             self._place(one, plan, now)
             placed = True
 
@@ -396,7 +396,8 @@ class GenerationQueue:
         """Return those that no other prompt of their request, or of their caller, precedes."""
         if not self._waiting:
             return []
-        most, lacking = self._policy.prefill_tokens, lacking_by_caller(self._running)
+        most = self._policy.prefill_tokens
+        lacking = lacking_by_caller(self._running, most)
         beginning = {one.ticket for one in self._running if not one.decodes}
         return [
             one
@@ -450,12 +451,8 @@ class GenerationQueue:
         beginning = set(map(id, plan.begins))
         ready = [one for one in self._running if one.decodes and id(one) not in beginning]
         budget = self._pace.beside_answers() if ready else self._pace.alone()
-        turns, turn = self._last_turns, self._prefill_turn
-        chunks = next_chunks(self._running, self._unit, self._short, budget, turns, turn)
-        if chunks:
-            self._prefill_turn += 1
-            callers = {one.caller for one in self._running}
-            self._last_turns = {c: turn for c, turn in self._last_turns.items() if c in callers}
+        chunks = next_chunks(self._running, self._unit, self._short, budget, self._turns)
+        self._take_turns({self._running[position].caller for position, _ in chunks})
         room = self._budget - sum(one.reserved for one in self._running)
         room = room // self._block - len(self._prefixes)
         for position, stop in chunks:
@@ -463,11 +460,21 @@ class GenerationQueue:
             keep = self._to_keep(one, stop)[: max(room, 0)]
             room -= len(keep)
             plan.prefills.append(Prefill(one, stop, keep, self._block))
-            self._last_turns[one.caller] = self._prefill_turn
         plan.decoding = ready
         chosen = {id(prefill.sequence) for prefill in plan.prefills}
         plan.resting = [one for one in self._running if not one.decodes and id(one) not in chosen]
         plan.several = len(plan.decoding) == len(self._running) > 0
+
+    def _take_turns(self, callers: Collection[str]) -> None:
+        """Note whose prompts are computed, and forget callers who have left."""
+        self._turn += bool(callers)
+        for caller in callers:
+            self._turns[caller] = Turns(self._turn, self._turns[caller].taken + 1)
+        running = {one.caller for one in self._running}
+        self._turns = {one: turns for one, turns in self._turns.items() if one in running}
+        if len(self._entered) > len(running):
+            present = running.union(one.caller for one in self._waiting)
+            self._entered = Counter({c: n for c, n in self._entered.items() if c in present})
 
     def _to_keep(self, one: ChoiceSequence, stop: int) -> list[tuple[bytes, int]]:
         """Return the blocks of the next part of a prompt that are not kept yet."""

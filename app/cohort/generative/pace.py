@@ -30,7 +30,7 @@ class Pace:
     """Lets prompts take a share of the time that answers take, on average.
 
     Each step of answers saves time for prompts, and prompts are computed once enough is saved. So
-    parts of long prompts at most double the time of most steps, and a short prompt is whole in one.
+    fewer than half of the steps have a part of a long prompt, and a short prompt is whole in one.
 
     A run of a prompt takes a fixed time, and one for each token. A line through recent ones gives
     both.

@@ -101,14 +101,16 @@ def grow(running: Sequence[Planned], free: int) -> Growth:
     return Growth(grown, out, free)
 
 
-def next_to_enter(waiting: Sequence[Planned], running: Sequence[Planned], turn: int) -> int:
+def next_to_enter(
+    waiting: Sequence[Planned], running: Sequence[Planned], entered: Mapping[str, int]
+) -> int:
     """Return the position of the waiting sequence that enters the cache next.
 
     The highest priority goes first. Among callers, it is the one with the fewest running sequences.
     Among the sequences of a caller, it is in turn the oldest and the shortest one. So long
     prompts do not keep short ones waiting, and each enters at some time.
 
-    turn: Counts the sequences that entered.
+    entered: The number of sequences that entered, by caller.
     """
     highest = max(one.priority for one in waiting)
     having = Counter(one.caller for one in running)
@@ -117,16 +119,20 @@ def next_to_enter(waiting: Sequence[Planned], running: Sequence[Planned], turn: 
     candidates = [i for i in candidates if having[waiting[i].caller] == fewest]
     first = min(candidates, key=lambda i: waiting[i].arrived)
     own = [i for i in candidates if waiting[i].caller == waiting[first].caller]
-    if turn % 2:
+    if entered.get(waiting[first].caller, 0) % 2:
         return min(own, key=lambda i: (waiting[i].total, waiting[i].arrived, i))
     return min(own, key=lambda i: (waiting[i].arrived, i))
 
 
-def lacking_by_caller(running: Sequence[Planned]) -> Counter[str]:
-    """Return the tokens of prompts that are not computed yet, by caller."""
+def lacking_by_caller(running: Sequence[Planned], most: int) -> Counter[str]:
+    """Return the tokens of long prompts that are not computed yet, by caller.
+
+    most: The maximum tokens of prompts that a step computes; longer ones are long.
+    """
     lacking: Counter[str] = Counter()
     for one in running:
-        lacking[one.caller] += max(one.prompt - one.cached, 0)
+        if one.prompt > most:
+            lacking[one.caller] += max(one.prompt - one.cached, 0)
     return lacking
 
 
@@ -135,8 +141,7 @@ def has_room_for_prompt(entering: Planned, lacking: Counter[str], most: int) -> 
 
     Long prompts enter one by one, because they are also computed one by one.
 
-    lacking: See `lacking_by_caller`.
-    most: The maximum tokens of prompts that a step computes.
+    lacking, most: See `lacking_by_caller`.
     """
     return entering.prompt <= most or lacking[entering.caller] < most
 
@@ -173,6 +178,17 @@ class Chunk(NamedTuple):
     stop: int
 
 
+class Turns(NamedTuple):
+    """The turns of a caller.
+
+    last: The number of its last one, or of the one before it came; later ones are higher.
+    taken: Their number.
+    """
+
+    last: float = -1
+    taken: int = 0
+
+
 class PromptBudget(NamedTuple):
     """The tokens of prompts that a step computes.
 
@@ -189,27 +205,31 @@ def next_chunks(
     unit: int,
     short: int,
     budget: PromptBudget,
-    last_turns: Mapping[str, int],
-    turn: int,
+    turns: Mapping[str, Turns],
 ) -> list[Chunk]:
     """Choose prompts, or parts of them, for one step.
 
-    The highest priority goes first. The callers take turns, and each caller's sequences: the
-    oldest one, then the one that lacks the least. Parts of a body end at multiples of `unit`, and
-    the rest behind the body is not divided. So the bits of an answer do not depend on what else
-    runs.
+    The highest priority goes first. The callers take turns. Among the sequences of a caller, it is
+    in turn the oldest one and the one that lacks the least. Parts of a body end at multiples of
+    `unit`, and the rest behind the body is not divided. So the bits of an answer do not depend on
+    what else runs.
 
     unit: The tokens of the smallest part of a body; the first part may be that long in any case.
     short: Prompts that lack at most these tokens are computed whole.
-    last_turns: The last turn of each caller.
-    turn: Counts the steps with parts of prompts.
+    turns: The turns of callers.
     """
     lacking = [i for i, one in enumerate(running) if one.cached < one.prompt]
 
+    came: dict[str, float] = {}
+    for i in lacking:
+        caller, arrived = running[i].caller, running[i].arrived
+        came[caller] = min(came.get(caller, arrived), arrived)
+
     def order(i: int) -> tuple[float, ...]:
         one = running[i]
-        first = one.prompt - one.cached if turn % 2 else one.arrived
-        return -one.priority, last_turns.get(one.caller, -1), first, one.arrived, i
+        last, taken = turns.get(one.caller, Turns())
+        first = one.prompt - one.cached if taken % 2 else one.arrived
+        return -one.priority, last, came[one.caller], first, one.arrived, i
 
     chunks: list[Chunk] = []
     used = 0

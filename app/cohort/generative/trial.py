@@ -9,14 +9,15 @@ import numpy as np
 
 from cohort.errors import CohortError, LoadFailed
 from cohort.generative.decoder import Decoder
+from cohort.generative.planning import TILE
 from cohort.tensors import Array
 
 TOLERANCE = 0.05
 """The maximum difference of logits, relative to their range."""
 
 
-EXACT_SECONDS = 2.0
-"""Maximum time for a prompt of some parts, to compare it with other parts."""
+EXACT_SECONDS = 8.0
+"""Maximum time to compare a prompt in several parts."""
 
 
 def try_decoder(decoder: Decoder) -> None:
@@ -64,21 +65,22 @@ def parts_are_exact(decoder: Decoder, unit: int, most: int) -> bool:
 
     False also if a large model takes too long to find out, or the context is short.
     """
-    body = min(most, decoder.length - unit - 1) // unit * unit
-    if body < 2 * unit:
+    body = min(most, decoder.length - unit - 1) // TILE * TILE
+    if not body:
         return False
     prompt = [(7 * one + 3) % decoder.vocabulary for one in range(body + unit + 1)]
     rests = range(2, unit + 2)
     found: list[list[Array]] = []
     try:
-        start = monotonic()
+        until = monotonic() + EXACT_SECONDS
         for size, last in ((body, body), (unit, body - unit), (2 * unit, body - unit), (body, 0)):
-            if found and monotonic() - start > EXACT_SECONDS * len(found):
-                return False
             for first, stop in pairwise([*range(0, body, size), body]):
                 decoder.prefill(0, prompt[first:stop], first)
             found.append([decoder.read(0, 0, body)])
             for rest in rests:
+                if monotonic() > until:
+                    decoder.free(0)
+                    return False
                 logits = decoder.prefill(0, prompt[last : body + rest], last)
                 found[-1] += [logits.copy(), decoder.read(0, body, body + rest)]
     except CohortError as error:
