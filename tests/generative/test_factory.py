@@ -30,3 +30,15 @@ def test_each_model_names_the_missing_package(
             monkeypatch.setitem(sys.modules, name, ModuleType(name))
         with pytest.raises(LoadFailed, match=r"\(llguidance\): install .* cohort\[generative\]"):
             engines.open(source, CancellationToken())
+
+
+def test_a_package_that_cannot_be_imported_is_a_failed_load(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The reason of the import is the reason of the load."""
+    name = "cohort.generative.opening"
+    monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    engines = GenerativeEngines(wake=lambda queue: None, opener=VersionOpener(None))
+    source = Source(tmp_path / "genai_config.json", "", ModelConfig())
+    with pytest.raises(LoadFailed, match="cannot import name"):
+        engines.open(source, CancellationToken())

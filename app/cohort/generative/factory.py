@@ -77,8 +77,10 @@ class GenerativeEngines:
                 f"language models need packages that are not installed ({', '.join(missing)}): "
                 f"{how_to_install('generative')}"
             )
-        from cohort.generative.opening import open_language_model  # noqa: PLC0415 - an extra
-
+        try:
+            from cohort.generative.opening import open_language_model  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            raise LoadFailed(f"a package of language models cannot be imported: {error}") from error
         return open_language_model(source, self._opener, token, self._wake, self._count)
 
     def check_engines(self) -> None:
