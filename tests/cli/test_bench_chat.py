@@ -19,7 +19,7 @@ from cohort.cli.options import MISUSED
 from cohort.errors import InferenceFailed
 from tests.aviary import listening, open_aviary
 from tests.cli.test_cli import run
-from tests.waiting import until
+from tests.waiting import iterations, until
 
 CHAT = ChatOptions("one two three four", 3, 0.0)
 
@@ -54,7 +54,7 @@ class TwoReads(httpx.AsyncByteStream):
             for _ in range(3):
                 choice = {"delta": {"content": "one"}, "finish_reason": finish}
                 yield f"data: {json.dumps({'choices': [choice]})}\n\n".encode()
-            await asyncio.sleep(0)
+            await iterations(1)
 
 
 async def test_events_of_one_read_have_one_time() -> None:
