@@ -22,6 +22,13 @@ ifeq ($(RUNTIME)$(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),cuda)
 $(error RUNTIME=cuda is for Linux on x86-64, where ONNX Runtime has wheels for CUDA; this is $(shell uname -sm))
 endif
 
+COMMA := ,
+KNOWN_EXTRAS := bench generative prepare ray remote score tracing
+NEW_EXTRAS := $(sort $(subst $(COMMA), ,$(EXTRAS)))
+ifneq ($(filter-out $(KNOWN_EXTRAS),$(NEW_EXTRAS)),)
+$(error EXTRAS are of $(KNOWN_EXTRAS); not "$(filter-out $(KNOWN_EXTRAS),$(NEW_EXTRAS))")
+endif
+
 VENV := .venv$(addprefix -,$(filter-out gpu,$(RUNTIME)))
 SIZE_gpu := about 260 MB to fetch the first time
 SIZE_cuda := about 1.6 GB to fetch the first time
@@ -43,7 +50,8 @@ AS_PIP := UV_FIND_LINKS="$${UV_FIND_LINKS:-$$PIP_FIND_LINKS}"
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: $(VENV)/prepare.stamp  ## Install into this checkout and link the command `cohort` (RUNTIME=gpu|cuda|cpu|openvino, BIN=FOLDER for the link)
+install: $(VENV)/prepare.stamp  ## Install into this checkout and link the command `cohort` (RUNTIME=gpu|cuda|cpu|openvino, EXTRAS=score,ray to add extras, BIN=FOLDER for the link)
+	@$(if $(NEW_EXTRAS),$(ADD_EXTRAS))
 	@BIN='$(BIN)' deploy/command.sh link $(VENV)
 
 uninstall:  ## Remove the link; the environments stay
@@ -276,6 +284,14 @@ INSTALL = $(UV) pip sync --quiet --require-hashes --python $(@D)/bin/python
 INSTALL_APP = $(UV) pip install --quiet --no-deps --python $(@D)/bin/python \
 	--build-constraints requirements/setup.txt --editable .
 
+# An environment keeps the names of its extras in the file extras, since `uv pip sync` removes their packages.
+INSTALL_EXTRAS = $(UV) pip install --quiet --python $(1)/bin/python -r pyproject.toml \
+	$$(sed 's/^/--extra /' $(1)/$(2)) -c requirements/dev.txt -c requirements/ray.txt
+KEEP_EXTRAS = [ ! -e $(@D)/extras ] || $(call INSTALL_EXTRAS,$(@D),extras)
+ADD_EXTRAS = echo "cohort: adding the extras $(NEW_EXTRAS) to $(VENV)"; \
+	printf '%s\n' $(NEW_EXTRAS) $$(cat $(VENV)/extras 2>/dev/null) | sort -u >$(VENV)/extras.new \
+	&& $(call INSTALL_EXTRAS,$(VENV),extras.new) && mv $(VENV)/extras.new $(VENV)/extras
+
 .venv/serve.stamp .venv/prepare.stamp .venv/dev.stamp: runtime := gpu
 .venv-cuda/serve.stamp .venv-cuda/prepare.stamp .venv-cuda/dev.stamp: runtime := cuda
 .venv-cpu/serve.stamp .venv-cpu/prepare.stamp .venv-cpu/dev.stamp: runtime := cpu
@@ -287,6 +303,7 @@ INSTALL_APP = $(UV) pip install --quiet --no-deps --python $(@D)/bin/python \
 	@rm -f $(@D)/dev.stamp $(@D)/prepare.stamp
 	@$(INSTALL) requirements/$(runtime).txt
 	@$(INSTALL_APP)
+	@$(KEEP_EXTRAS)
 	@touch $@
 
 # Packages to serve, and to prepare models.
@@ -295,6 +312,7 @@ INSTALL_APP = $(UV) pip install --quiet --no-deps --python $(@D)/bin/python \
 	@rm -f $(@D)/dev.stamp
 	@$(INSTALL) requirements/$(runtime).txt requirements/prepare.txt
 	@$(INSTALL_APP)
+	@$(KEEP_EXTRAS)
 	@touch $(@D)/serve.stamp $@
 
 # Packages to serve, prepare models and test.
@@ -302,6 +320,7 @@ INSTALL_APP = $(UV) pip install --quiet --no-deps --python $(@D)/bin/python \
 	@echo "cohort: installing the $(runtime) runtime and the test tools into $(@D) ($(SIZE_$(runtime)))"
 	@$(INSTALL) requirements/$(runtime).txt requirements/dev.txt
 	@$(INSTALL_APP)
+	@$(KEEP_EXTRAS)
 	@touch $(@D)/serve.stamp $(@D)/prepare.stamp $@
 
 # Clients with many dependencies, and Node.js.

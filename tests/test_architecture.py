@@ -49,7 +49,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             ),
         }
     ),
-    frozenset({"codec", "comparing", "generation", "tensors", "system", "errors"}),
+    frozenset({"codec", "comparing", "generation", "tensors", "system", "errors", "extras"}),
 )
 LAYER = {name: number for number, layer in enumerate(LAYERS) for name in layer}
 

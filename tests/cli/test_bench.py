@@ -294,7 +294,7 @@ def test_without_grpcio_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "grpc", None)
     done = run("bench", "127.0.0.1:1", "--grpc", "--model", "iris", *SHORT)
     assert done.exit_code == PROBLEMS
-    assert "needs grpcio: pip install 'cohort[bench]'" in " ".join(done.stderr.split())
+    assert "needs grpcio: install the extra cohort[bench]" in " ".join(done.stderr.split())
 
 
 def test_ctrl_c_ends_it_with_a_report(server: Cohort) -> None:

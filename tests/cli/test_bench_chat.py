@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import AsyncIterator
+from itertools import groupby
 from pathlib import Path
 from time import perf_counter
 
+import httpx
 import pytest
 
-from cohort.cli.bench_command.chat_target import ChatOptions, Streams, chat_target
+from cohort.cli.bench_command.chat_target import ChatOptions, Streams, chat_target, read_answer
 from cohort.cli.bench_command.loops import closed_loop
 from cohort.cli.bench_command.targets import TargetUnusable
 from cohort.cli.options import MISUSED
 from cohort.errors import InferenceFailed
 from tests.aviary import listening, open_aviary
 from tests.cli.test_cli import run
-from tests.waiting import until
+from tests.waiting import iterations, until
 
 CHAT = ChatOptions("one two three four", 3, 0.0)
 
@@ -29,8 +33,35 @@ def test_figures_are_those_of_the_period() -> None:
     assert found["tokens_per_second"] == 2.5
     assert found["prompt_tokens_per_second"] == 4.0
     assert found["first_token_ms"]["p99"] == 250.0
-    assert found["between_tokens_ms"]["p50"] == 500.0
-    assert found["between_tokens_ms"]["p99"] == 1000.0
+    assert found["between_tokens_ms"]["p50"] == 250.0
+    assert found["between_tokens_ms"]["p99"] == 500.0
+    assert found["between_tokens_ms"]["mean"] == 375.0
+
+
+def test_parts_of_one_read_share_its_time() -> None:
+    """Two parts that arrive together each took half the time since the read before."""
+    streams = Streams()
+    streams.add(9.0, [10.0, 10.5, 10.5, 11.0, 11.0], {"completion_tokens": 5})
+    found = streams.describe(9.0, 3.0)["between_tokens_ms"]
+    assert set(found.values()) == {250.0}
+
+
+class TwoReads(httpx.AsyncByteStream):
+    """A stream whose events arrive in two reads."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for finish in (None, "stop"):
+            for _ in range(3):
+                choice = {"delta": {"content": "one"}, "finish_reason": finish}
+                yield f"data: {json.dumps({'choices': [choice]})}\n\n".encode()
+            await iterations(1)
+
+
+async def test_events_of_one_read_have_one_time() -> None:
+    """Each has its own HTTP chunk, but the client reads all that have arrived."""
+    parts, _, problem = await read_answer(httpx.Response(200, stream=TwoReads()))
+    assert not problem
+    assert [len(list(same)) for _, same in groupby(parts)] == [3, 3]
 
 
 async def test_chats_are_streamed_and_counted(tmp_path: Path) -> None:

@@ -15,9 +15,11 @@ from cohort.cli.options import PROBLEMS
 from cohort.pipelines import parse_pipeline
 from cohort.repository import ModelConfig, load_model_config, scan
 from cohort.rollouts import load_rollouts
+from models.decoder import write_decoder
 from tests import onnx_models
 from tests.cli.test_cli import run
 from tests.pipelines.graphs import affine
+from tests.plain_decoder import write_plain_decoder
 
 
 @pytest.fixture
@@ -201,3 +203,49 @@ def test_a_transform_is_written_with_its_test(models: Path, exported: Path) -> N
     (folder / "transform.py").write_text("mine")
     run("init", "mine", "--transform", "--version", "2", "--models", str(models))
     assert (folder / "transform.py").read_text() == "mine"
+
+
+@pytest.fixture
+def chat(tmp_path: Path) -> Path:
+    """The folder of a language model, as GenAI's builder writes it."""
+    return write_decoder(tmp_path / "chat" / "1").parent
+
+
+@pytest.mark.parametrize("named", ["model.onnx", "genai_config.json", ""])
+def test_a_language_model_is_copied_with_its_folder(models: Path, chat: Path, named: str) -> None:
+    """The decoder, the description and the folder all name the same language model."""
+    (chat / "manifest.json").write_text("{}")
+    done = run("init", "chat2", str(chat / named), "--models", str(models))
+    assert done.exit_code == 0, done.stderr
+    copied = {one.name for one in (models / "chat2" / "1").iterdir()}
+    assert copied == {one.name for one in chat.iterdir()} - {"manifest.json"}
+    for name in copied:
+        assert name in done.stdout
+    checked = run("check", "--models", str(models))
+    assert "language model" in checked.stdout
+
+
+def test_a_plain_decoder_is_copied_with_its_tokenizer(models: Path, tmp_path: Path) -> None:
+    """The export gets the name model.onnx, and keeps its neighbours."""
+    exported = write_plain_decoder(tmp_path / "plain")
+    exported = exported.rename(exported.with_name("decoder.onnx"))
+    done = run("init", "chat2", str(exported), "--models", str(models))
+    assert "decoder.onnx as model.onnx" in done.stdout
+    checked = run("check", "--models", str(models))
+    assert "language model" in checked.stdout
+
+
+def test_a_folder_without_a_model_is_refused(models: Path, tmp_path: Path) -> None:
+    """The message names the files that a model's folder may have."""
+    done = run("init", "mine", str(tmp_path), "--models", str(models))
+    assert done.exit_code == PROBLEMS
+    assert "has neither genai_config.json nor model.onnx" in done.stderr
+    assert not models.exists()
+
+
+def test_a_language_model_has_no_labels(models: Path, chat: Path) -> None:
+    """Options for tensors are refused before anything is made."""
+    done = run("init", "mine", str(chat), "--transform", "--models", str(models))
+    assert done.exit_code == PROBLEMS
+    assert "do not apply to language models" in done.stderr
+    assert not models.exists()

@@ -155,6 +155,16 @@ def test_a_file_that_is_no_profile_is_refused(tmp_path: Path, text: str, reason:
     assert reason in str(failure.value)
 
 
+def test_a_language_model_is_measured_instead(tmp_path: Path) -> None:
+    """It has no profile; the message names the command that measures it."""
+    path = tmp_path / "profile.json"
+    path.write_text('{"model": "chat", "version": "1", "language_model": {"chat": true}}')
+    status, found = plan(path, 10, "50ms")
+    assert status == 2
+    assert "describes a language model" in found["error"]
+    assert "cohort bench --chat" in found["error"]
+
+
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     """The exit code is 2."""
     status, found = plan(tmp_path / "none.json", 10, "50ms")

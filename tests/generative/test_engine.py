@@ -29,6 +29,7 @@ from cohort.errors import (
 )
 from cohort.generation import Conversation, GenerationRequest, Sampling
 from cohort.generative import planning, steps
+from cohort.generative.config import describe_export
 from cohort.generative.decoder import SharedDecoder
 from cohort.generative.events import Admitted, Ended, FirstToken, Preempted, Stepped
 from cohort.generative.factory import GenerativeEngines, is_plain_decoder
@@ -38,6 +39,7 @@ from cohort.onnx_engine import VersionOpener
 from cohort.registry import RequestNotes, Source
 from cohort.repository import GenerationPolicy, ModelConfig
 from cohort.session import CancellationToken
+from cohort.tensors import TensorSpec
 from models.decoder import letter_tokenizer, write_decoder
 from models.decoder_graph import DecoderShape
 from tests.generative.serving import Answer, Served, serving
@@ -412,6 +414,13 @@ async def test_a_plain_export_equals_the_fused_one(folder: Path, tmp_path: Path)
         fused = await served.solo(greedy(prompt(40)))
     async with serving(path.parent, SMALL, file=path.name) as served:
         assert (await served.solo(greedy(prompt(40)))).tokens == fused.tokens
+
+
+def test_an_export_without_the_sizes_of_its_cache_names_the_files(tmp_path: Path) -> None:
+    """A decoder of GenAI's builder needs its description, or that of Hugging Face."""
+    past = TensorSpec("past_key_values.0.key", "FP32", ("batch", 2, "length", "size"))
+    with pytest.raises(LoadFailed, match=r"needs the model's genai_config.json or config.json"):
+        describe_export(tmp_path, "model.onnx", [past])
 
 
 def _answered(done: asyncio.Future[Any], outputs: Any, error: CohortError | None) -> None:

@@ -92,12 +92,12 @@ def test_nothing_is_traced_unless_asked_for(environment: dict[str, str]) -> None
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the command that installs it."""
+    """The error names the extra that brings OpenTelemetry."""
     for name in list(sys.modules):
         if name.startswith("opentelemetry.sdk"):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
-    with pytest.raises(TracingUnavailable, match=r"pip install 'cohort\[tracing\]'"):
+    with pytest.raises(TracingUnavailable, match=r"install the extra cohort\[tracing\]"):
         open_tracing({"OTEL_TRACES_EXPORTER": "otlp"})
 
 

@@ -65,7 +65,7 @@ def test_folder_needs_no_obstore(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 1, done.stderr
-    assert "s3://bucket/models needs obstore: pip install 'cohort[remote]'" in done.stdout
+    assert "s3://bucket/models needs obstore: install the extra cohort[remote]" in done.stdout
 
 
 def test_model_is_not_made_in_a_bucket(tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ class Padding:
 
     axis: Axis that differs in length; default 1.
     value: Value of the padding; default 0. Strings are padded with "".
-    multiple: Requests whose lengths round up to the same multiple may share runs; default 16.
+    multiple: Lengths round up to a multiple of this number; those that become equal may share a
+        run; default 16.
     """
 
     axis: int = 1

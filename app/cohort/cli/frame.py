@@ -23,6 +23,7 @@ from rich.console import Console, RenderableType
 
 from cohort.cli import options
 from cohort.cli.crashes import go_on_in_child
+from cohort.extras import how_to_install
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -147,7 +148,7 @@ def reporting(function: Callable[Given, Report]) -> Callable[..., None]:
             code = options.MISUSED
         except ImportError as failure:
             missing = failure.name or str(failure)
-            error = f"needs the package {missing}: pip install 'cohort[{EXTRA}]'"
+            error = f"needs the package {missing}: {how_to_install(EXTRA)}"
             code = options.MISUSED
             if stopped.is_set():  # Ctrl-C in an import may raise ImportError
                 error, code = _STOPPED, STOPPED

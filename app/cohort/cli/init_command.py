@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command("init", cls=options.settings_command("models"))
 @click.argument("model")
-@click.argument("file", required=False, type=click.Path(path_type=Path), metavar="[FILE.onnx]")
+@click.argument("file", required=False, type=click.Path(path_type=Path), metavar="[FILE]")
 @click.option(
     "--version",
     "number",
@@ -67,6 +67,7 @@ def init(
 
     FILE is copied as the version's model.onnx, with its external data, such as FILE.onnx.data.
     Files that `cohort convert` wrote next to FILE are used as well: tokenizer, labels and config.
+    A language model is copied with all files of its folder. FILE may also name that folder.
     A running server serves the model within seconds. Nothing is overwritten.
 
     \b
@@ -80,15 +81,16 @@ def init(
     settings = options.settings_from(context)
     if settings.remote:
         options.fail(f"{settings.remote} is not a folder: give --models a local folder")
-    from cohort.cli.init_files import files_beside
+    from cohort.cli.init_files import file_in, files_beside
 
+    file = None if file is None else file_in(file)
     external = _check(model, file)
     if members:
         if file is not None or transform or labels is not None:
             options.fail("--pipeline cannot be combined with FILE, --transform or --labels")
         _write_pipeline(settings.models_folder, model, members)
         return
-    beside = files_beside(file, labels)
+    beside = files_beside(file, labels, transform=transform)
     folder = settings.models_folder / model
     version = folder / str(number)
     if file is not None and version.is_dir() and any(version.iterdir()):
@@ -101,14 +103,15 @@ def init(
             _write_transform(folder)
         if file is not None:
             parts = {one: file.parent / one for one in external}
-            _copy({"model.onnx": file, **parts, **beside.files}, version)
+            _copy({beside.model: file, **parts, **beside.files}, version)
     except OSError as error:
         options.fail(f"{error.filename or folder}: {error.strerror or error}")
     if file is None:
         click.echo(f"Created {version}: copy model.onnx and its external data there.")
     else:
-        copied = ", ".join([f"{file.name} as model.onnx", *external, *beside.files])
-        click.echo(f"Copied to {version}: {copied}.")
+        renamed = "" if file.name == beside.model else f" as {beside.model}"
+        others = dict.fromkeys([*external, *beside.files])
+        click.echo(f"Copied to {version}: {', '.join([file.name + renamed, *others])}.")
     click.echo("'cohort check' finds problems; 'cohort serve' starts a server.")
 
 
@@ -135,16 +138,18 @@ def _check(model: str, file: Path | None) -> Sequence[str]:
         options.fail(f"{quoted(model)} cannot be a model's name{str(error).partition('found')[2]}")
     if file is None:
         return ()
+    from cohort.generative.version_folder import decoder_file
+    from cohort.repository import MODEL_FILE
     from cohort.session import find_external
 
     if not file.exists():
         options.fail(f"{file.absolute()} not found")
     try:
-        external = find_external(file)
+        external = find_external(decoder_file(file))
     except LoadFailed as error:
         text = str(error)
         options.fail(text if text.startswith(file.name) else f"{file.name}: {text}")
-    if Path("model.onnx") in map(Path, external):
+    if MODEL_FILE in map(str, map(Path, external)):
         options.fail(
             f"{file}: its external data is named model.onnx, a name that only the model may have"
         )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cohort.cli import options
+from cohort.repository import GENAI_FILE, MODEL_FILE
 
 if TYPE_CHECKING:
     from cohort.tensors import TensorSpec
@@ -24,12 +25,14 @@ KEYS = ("inputs", "outputs", "session")
 class InitFiles:
     """Files for a version's folder, by name, and config keys with their values.
 
+    model: The name that the model's file gets.
     read_from: The config next to the model that has the keys; None if there is no such file.
     """
 
     files: dict[str, Path] = field(default_factory=dict)
     keys: dict[str, Any] = field(default_factory=dict)
     read_from: Path | None = None
+    model: str = MODEL_FILE
 
     def uncommented(self, text: str) -> str:
         """Replace the commented examples in the packaged config.yaml by the keys."""
@@ -43,11 +46,33 @@ def _set_key(text: str, key: str, line: str) -> str:
     return re.sub(rf"^# {key}:.*$", lambda _: line, text, count=1, flags=re.MULTILINE)
 
 
-def files_beside(file: Path | None, labels: Path | None) -> InitFiles:
+def file_in(path: Path) -> Path:
+    """Return the model's file: that of a folder, and that of a decoder's language model.
+
+    Exits if a folder does not have one.
+    """
+    from cohort.generative.version_folder import describing_file
+
+    if not path.is_dir():
+        return describing_file(path)
+    found = [name for name in (GENAI_FILE, MODEL_FILE) if (path / name).is_file()]
+    if not found:
+        options.fail(f"{path.absolute()} has neither {GENAI_FILE} nor {MODEL_FILE}")
+    return path / found[0]
+
+
+def files_beside(file: Path | None, labels: Path | None, *, transform: bool) -> InitFiles:
     """Return the files to copy with a model's file. Exits on an error.
 
     labels: A file with a label per line, or None.
+    transform: True if the model gets a transform, which language models cannot have.
     """
+    from cohort.generative.factory import is_language_model
+
+    if file is not None and is_language_model(file):
+        if labels is not None or transform:
+            options.fail("--labels and --transform do not apply to language models")
+        return _files_of_language_model(file)
     found = InitFiles()
     config = None if file is None else file.with_suffix(".config.yaml")
     if config is not None and config.is_file():
@@ -59,6 +84,15 @@ def files_beside(file: Path | None, labels: Path | None) -> InitFiles:
             found.files[name] = path
     if labels is not None:
         _add_labels(found, file, labels)
+    return found
+
+
+def _files_of_language_model(file: Path) -> InitFiles:
+    from cohort.generative.version_folder import model_files
+
+    found = InitFiles(model=file.name if file.name == GENAI_FILE else MODEL_FILE)
+    names = [one for one in model_files(file) if one not in {file.name, found.model}]
+    found.files = {name: file.with_name(name) for name in names}
     return found
 
 

@@ -62,9 +62,9 @@ def score(
         cohort score rows.csv --model iris --out scored.csv
         cohort score photos/ --model seen --out labels.jsonl
 
-    FILE is .csv, .parquet (pip install 'cohort[score]'), .jsonl or a folder of pictures, here or
-    at s3://, gs:// or az://. A row that fails has its reason in the column 'error'; the exit code
-    is then 1. It is 2 if there is no result. If the command is stopped, the same command continues
+    FILE is .csv, .parquet (needs the extra score), .jsonl or a folder of pictures, here or at
+    s3://, gs:// or az://. A row that fails has its reason in the column 'error'; the exit code is
+    then 1. It is 2 if there is no result. If the command is stopped, the same command continues
     where it stopped.
     """
     settings = options.settings_from(context)

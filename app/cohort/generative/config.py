@@ -137,6 +137,12 @@ def describe_export(folder: Path, file: str, inputs: Sequence[TensorSpec]) -> De
     end = wanted.tokens("eos_token_id") or config.tokens("eos_token_id")
     shape = next((spec.shape or () for spec in inputs if spec.name in past), ())
     heads, _, size = shape[1:] if len(shape) == 4 else (None, None, None)
+    known = isinstance(heads, int) and isinstance(size, int)
+    if not known and not (folder / "config.json").is_file():
+        raise LoadFailed(
+            f"the heads of its cache are not in {file}: it needs the model's genai_config.json or "
+            "config.json next to it"
+        )
     if not isinstance(heads, int):
         key = "num_key_value_heads"
         heads = config.whole("num_attention_heads" if config.get(key) is None else key, 1, 2**16)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cohort.errors import LoadFailed
+from cohort.extras import how_to_install
 from cohort.generative.config import is_decoder
 from cohort.generative.events import GenerationEvent, GenerationState, MakeObserver
 from cohort.onnx_engine import VersionOpener
@@ -19,7 +21,8 @@ from cohort.session import CancellationToken, read_signature
 if TYPE_CHECKING:
     from cohort.generative.opening import OpenedLanguageModel
 
-EXTRA = "cohort[generative]"
+PACKAGES = ("jinja2", "llguidance")
+"""Packages of the extra `generative`."""
 
 
 def uncounted(
@@ -69,13 +72,15 @@ class GenerativeEngines:
 
     def open(self, source: Source, token: CancellationToken) -> OpenedLanguageModel:
         """See `EngineFactory`. Raises LoadFailed if the extra's packages are missing."""
+        if missing := [name for name in PACKAGES if find_spec(name) is None]:
+            raise LoadFailed(
+                f"language models need packages that are not installed ({', '.join(missing)}): "
+                f"{how_to_install('generative')}"
+            )
         try:
             from cohort.generative.opening import open_language_model  # noqa: PLC0415 - an extra
         except ImportError as error:
-            raise LoadFailed(
-                f"language models need packages that are not installed ({error.name}): "
-                f"pip install '{EXTRA}'"
-            ) from error
+            raise LoadFailed(f"a package of language models cannot be imported: {error}") from error
         return open_language_model(source, self._opener, token, self._wake, self._count)
 
     def check_engines(self) -> None:

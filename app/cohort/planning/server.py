@@ -59,6 +59,11 @@ def read_profile(path: Path, rows: int = 1) -> ReplicaRuns:
         )
     try:
         found = json.loads(text)
+        if "language_model" in found:
+            raise UnreadableProfile(
+                f"{path} describes a language model, which has no profile of requests: measure "
+                "chats on a replica with cohort bench --chat"
+            )
         return _runs(found, rows)
     except (
         ArithmeticError,

@@ -13,6 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from cohort.errors import RemoteFailed, quoted
+from cohort.extras import how_to_install
 from cohort.remote.web_server import (
     FETCH_BYTES,
     READ_SECONDS,
@@ -304,9 +305,7 @@ def _open(address: str, seconds: float) -> S3Store:
         from obstore.exceptions import BaseError  # noqa: PLC0415
         from obstore.store import from_url  # noqa: PLC0415
     except ImportError:
-        raise RemoteFailed(
-            f"{address} needs obstore: pip install 'cohort[remote]', or pip install obstore"
-        ) from None
+        raise RemoteFailed(f"{address} needs obstore: {how_to_install('remote')}") from None
     client: ClientConfig = {
         "connect_timeout": timedelta(seconds=CONNECTING_SECONDS),
         "read_timeout": timedelta(seconds=READ_SECONDS),

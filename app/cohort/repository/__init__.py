@@ -92,6 +92,7 @@ from cohort.repository.snapshot import (
 )
 from cohort.repository.stamps import NEVER_SEEN, settled_stamp
 from cohort.repository.version_files import (
+    CARD_FILE,
     GENAI_FILE,
     MAX_FILES,
     MODEL_FILE,
@@ -108,6 +109,7 @@ from cohort.repository.yaml_files import (
 )
 
 __all__ = [
+    "CARD_FILE",
     "CONFIG_FILE",
     "EMPTY_FOLDER",
     "GENAI_FILE",

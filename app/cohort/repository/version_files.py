@@ -24,6 +24,9 @@ GENAI_FILE = "genai_config.json"
 VERSION_FILES = (GENAI_FILE, MODEL_FILE, PIPELINE_FILE)
 """The possible model files of a version; the first one found determines the kind."""
 
+CARD_FILE = "MODEL.md"
+"""The card of a published version."""
+
 NO_MODEL = f"has no {MODEL_FILE}"
 
 

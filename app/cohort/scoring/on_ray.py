@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Self, TypeVar
 
 from cohort.errors import CohortError
+from cohort.extras import how_to_install
 from cohort.process.runtime import Runtime
 from cohort.scoring.job import Counter, Plan, Progress, Task, finished
 from cohort.scoring.parts import Parts
@@ -48,7 +49,7 @@ def score_on_ray(
     try:
         import ray  # noqa: PLC0415 - an extra
     except ImportError:
-        raise FileUnreadable("--ray needs Ray: pip install 'cohort[ray]'") from None
+        raise FileUnreadable(f"--ray needs Ray: {how_to_install('ray')}") from None
     models = str(settings.get("models") or os.environ.get("COHORT_MODELS", "models"))
     settings = {**settings, "models": anywhere(models)}
     with Opened(task, settings) as opened:

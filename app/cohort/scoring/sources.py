@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from cohort.codec.tables import Place
 from cohort.errors import CohortError
+from cohort.extras import how_to_install
 from cohort.scoring.rows import (
     SURROGATES,
     ArrowRows,
@@ -371,7 +372,7 @@ def _open_parquet(path: Path) -> pyarrow.parquet.ParquetFile:
     try:
         from pyarrow import ArrowException, parquet  # noqa: PLC0415 - an extra
     except ImportError:
-        raise FileUnreadable(f"{path.name} needs pyarrow: pip install 'cohort[score]'") from None
+        raise FileUnreadable(f"{path.name} needs pyarrow: {how_to_install('score')}") from None
     try:
         return parquet.ParquetFile(path)
     except ArrowException as error:

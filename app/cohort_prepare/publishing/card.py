@@ -7,11 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cohort.errors import quoted
-from cohort.repository import Change, Distribution, Manifest
+from cohort.repository import CARD_FILE, Change, Distribution, Manifest
 from cohort.tensors import Arrays
 from cohort_prepare.publishing.pictures import draw_features, draw_latency
-
-CARD_FILE = "MODEL.md"
 
 _MAX_ROWS = 20
 """Maximum rows of a table."""

@@ -12,14 +12,12 @@ from tempfile import TemporaryDirectory
 from cohort.errors import LoadFailed
 from cohort.generative.examples import GreedyAnswers, check_examples
 from cohort.generative.factory import GenerativeEngines
+from cohort.generative.version_folder import model_files
 from cohort.inspection import InspectionLimits, Inspector
 from cohort.onnx_engine import VersionOpener
 from cohort.registry import Source
 from cohort.repository import (
-    CONFIG_FILE,
-    MANIFEST_FILE,
     MAX_TEXTS,
-    SIGNATURE_FILE,
     GenerationPolicy,
     MeasuredOn,
     ModelConfig,
@@ -28,11 +26,7 @@ from cohort.repository import (
 )
 from cohort.session import CancellationToken, Digests
 from cohort_prepare.failures import Misused, Rejected
-from cohort_prepare.publishing.card import CARD_FILE
 from cohort_prepare.publishing.evidence import measured_on
-
-OURS = {CONFIG_FILE, MANIFEST_FILE, SIGNATURE_FILE, CARD_FILE}
-"""Files that are not part of a model."""
 
 RECORDED_TOKENS = 16
 """Maximum tokens of an answer whose example does not set `max_tokens`."""
@@ -44,15 +38,8 @@ GENERATED = "Hello"
 
 
 def copy_files(model: Path, folder: Path) -> dict[str, str]:
-    """Copy the files next to a model; return their digests by name, that of `model` first.
-
-    Folders and hidden files are left out.
-    """
-    names = [
-        one.name
-        for one in sorted(model.parent.iterdir())
-        if one.is_file() and one.name[0] != "." and one.name not in OURS
-    ]
+    """Copy the files of a model; return their digests by name, that of `model` first."""
+    names = model_files(model)
     for name in names:
         shutil.copyfile(model.parent / name, folder / name)
     digests = Digests()

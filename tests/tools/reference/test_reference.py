@@ -217,3 +217,10 @@ def test_a_schema_is_one_of_its_draft(file: OperatorFile) -> None:
     schema: Schema = schema_of(file)
     assert jsonschema_rs.meta.is_valid(schema)
     assert VALIDATORS[file.name].is_valid(parse_yaml(file.example, file.name))
+
+
+def test_the_unit_of_a_length_is_not_requests() -> None:
+    """The multiple of a padded axis counts the axis's elements."""
+    units = {row.name: row.unit for row in file_rows(CONFIG)}
+    assert units["batching.pad.<input>.multiple"] == ""
+    assert units["batching.max_queue_size"] == "requests"

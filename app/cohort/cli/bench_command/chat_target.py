@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -37,7 +39,7 @@ class Streams:
     """Figures of streams, each with the time when it was read.
 
     first: Seconds from a request to its first token.
-    between: Seconds from one part of an answer to the next.
+    between: Seconds from one read to the next, divided by the tokens of the latter; one per part.
     tokens: Tokens of answers; those of an answer are spread evenly over its parts.
     prompt_tokens: Tokens of prompts.
     """
@@ -48,13 +50,14 @@ class Streams:
     prompt_tokens: list[tuple[float, float]] = field(default_factory=list)
 
     def add(self, began: float, parts: Sequence[float], usage: dict[str, int]) -> None:
-        """Add a complete answer. `parts` are the times of its parts."""
+        """Add a complete answer. `parts`: the times of its parts, equal in one read."""
         if parts:
             self.first.append((parts[0], parts[0] - began))
             self.prompt_tokens.append((parts[0], usage.get("prompt_tokens", 0)))
         each = usage.get("completion_tokens", len(parts)) / max(len(parts), 1)
         self.tokens += [(time, each) for time in parts]
-        self.between += [(later, later - sooner) for sooner, later in pairwise(parts)]
+        for (sooner, _), (later, count) in pairwise(Counter(parts).items()):
+            self.between += [(later, (later - sooner) / (count * each))] * count
 
     def describe(self, begins: float, seconds: float) -> dict[str, Any]:
         """Return the figures of a period, for JSON. Times are in milliseconds."""
@@ -64,7 +67,9 @@ class Streams:
 
         def quantiles(values: Sequence[tuple[float, float]]) -> dict[str, float | None]:
             ordered = inside(values)
-            return {name: milliseconds(at(share, ordered)) for name, share in PERCENTILES.items()}
+            found = {name: milliseconds(at(share, ordered)) for name, share in PERCENTILES.items()}
+            mean = sum(ordered) / len(ordered) if ordered else None
+            return {**found, "mean": milliseconds(mean)}
 
         period = max(seconds, 1e-9)
         return {
@@ -100,7 +105,7 @@ async def chat_target(
                 async with clients[caller].stream("POST", path, content=body) as response:
                     if response.status_code != httpx.codes.OK:
                         return await _refusal(response)
-                    parts, usage, problem = await _read(response)
+                    parts, usage, problem = await read_answer(response)
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 return f"{type(error).__name__}: {error}".removesuffix(": ")
             if not problem:
@@ -112,9 +117,27 @@ async def chat_target(
         yield send, streams
 
 
-async def _read(response: httpx.Response) -> tuple[list[float], dict[str, int], str]:
+class ReadClock:
+    """Gives all events of one read the same time. A read takes a turn of the event loop."""
+
+    def __init__(self) -> None:
+        self._time: float | None = None
+
+    def now(self) -> float:
+        """Return the time of the current turn's first call."""
+        if self._time is None:
+            self._time = perf_counter()
+            asyncio.get_running_loop().call_soon(self._end_turn)
+        return self._time
+
+    def _end_turn(self) -> None:
+        self._time = None
+
+
+async def read_answer(response: httpx.Response) -> tuple[list[float], dict[str, int], str]:
     """Return the times of an answer's parts, its tokens, and the reason if it was cut, else ""."""
     parts: list[float] = []
+    clock = ReadClock()
     usage: dict[str, int] = {}
     finished = False
     async for line in response.aiter_lines():
@@ -127,7 +150,7 @@ async def _read(response: httpx.Response) -> tuple[list[float], dict[str, int], 
         for choice in event.get("choices", ()):
             finished = finished or choice.get("finish_reason") is not None
             if (choice.get("delta") or {}).get("content"):
-                parts.append(perf_counter())
+                parts.append(clock.now())
     return parts, usage, "" if finished else "cut: the connection ended"
 
 

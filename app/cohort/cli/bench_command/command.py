@@ -40,7 +40,11 @@ INTERRUPTED = 130
 @click.option(
     "--binary", is_flag=True, help="Send binary tensors instead of JSON (always on for gRPC)."
 )
-@click.option("--chat", is_flag=True, help="Stream chats with a language model (OpenAI's API).")
+@click.option(
+    "--chat", is_flag=True,
+    help="Stream chats with a language model (OpenAI's API). The time between tokens is that "
+    "between two reads, divided by the tokens of the second one.",
+)  # fmt: skip
 @click.option(
     "--prompt", default="Hello, how are you?", show_default=True, help="Message of a chat."
 )

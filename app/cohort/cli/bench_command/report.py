@@ -146,7 +146,7 @@ def _draw_tokens(tokens: dict[str, Any] | None) -> list[RenderableType]:
     if tokens is None:
         return []
     table = Table(box=None, pad_edge=False)
-    for name in ("", *PERCENTILES):
+    for name in ("", *PERCENTILES, "mean"):
         table.add_column(name, justify="right")
     for title, key in (("first token", "first_token_ms"), ("between tokens", "between_tokens_ms")):
         shown = tokens[key].values()

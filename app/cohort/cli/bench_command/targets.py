@@ -13,6 +13,7 @@ import numpy as np
 
 from cohort.cli.bench_command.loops import Send
 from cohort.codec import to_bytes
+from cohort.extras import how_to_install
 from cohort.tensors import BY_NAME, Array
 
 if TYPE_CHECKING:
@@ -215,9 +216,7 @@ async def grpc_target(
     try:
         from grpc import StatusCode, aio
     except ImportError:
-        raise TargetUnusable(
-            "--grpc needs grpcio: pip install 'cohort[bench]', or pip install grpcio"
-        ) from None
+        raise TargetUnusable(f"--grpc needs grpcio: {how_to_install('bench')}") from None
 
     from cohort.rpc import inference_pb2 as messages
 

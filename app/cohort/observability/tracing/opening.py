@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from cohort.errors import quoted
+from cohort.extras import how_to_install
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -62,7 +63,7 @@ def open_tracing(environment: Mapping[str, str], worker: int | None = None) -> T
     except ImportError as error:
         raise TracingUnavailable(
             f"{EXPORTER} is {quoted(','.join(names))}, but OpenTelemetry is not installed: "
-            "run pip install 'cohort[tracing]', or unset the variable"
+            f"{how_to_install('tracing')}, or unset the variable"
         ) from error
     except TracingUnavailable:
         raise
@@ -113,7 +114,7 @@ def _exporter(name: str, environment: Mapping[str, str]) -> SpanExporter:
         if wanted in PROTOCOLS.values():
             raise TracingUnavailable(
                 f"{EXPORTER} is {quoted(name)}, but its exporter is not installed: "
-                "run pip install 'cohort[tracing]'"
+                f"{how_to_install('tracing')}"
             )
         raise TracingUnavailable(f"{EXPORTER} must be one of {known}; got {quoted(name)}")
     exporter: SpanExporter = found[wanted].load()()
