@@ -690,7 +690,7 @@ def fill(*, growing: int = 1) -> onnx.ModelProto:
 
 
 def explosive() -> onnx.ModelProto:
-    """`x` FP32 [N, L] → `y` FP32 [1] = 0, the sum of 8,000,000 zeros for each of L beyond 16."""
+    """`x` FP32 [N, L] → `y` FP32 [1] = 0, the sum of 32,000,000 zeros for each of L beyond 16."""
     return _model(
         [
             helper.make_node("Shape", ["x"], ["length"], start=1),
@@ -705,7 +705,7 @@ def explosive() -> onnx.ModelProto:
         [
             _weight("known", np.array([16], "i8")),
             _weight("nothing", np.array([0], "i8")),
-            _weight("many", np.array([8_000_000], "i8")),
+            _weight("many", np.array([32_000_000], "i8")),
         ],
     )
 
