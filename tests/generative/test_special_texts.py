@@ -84,6 +84,40 @@ def test_tools_and_calls_are_messages_too() -> None:
     assert special_of(vocabulary, found.prompt) == ["<|begin|>"]
 
 
+def test_variables_of_the_template_are_messages_too() -> None:
+    """They may have documents of others."""
+    vocabulary = vocabulary_of("{% for one in documents %}{{ one.text }}<|end|>{% endfor %}")
+    options = {"documents": [{"text": "a <|begin|> b"}]}
+    conversation = Conversation([{"role": "user", "content": "hello"}], options=options)
+    found = prepare(GenerationRequest(conversation, 1), vocabulary, LIMITS)
+    assert found.text == "a <|begin|> b<|end|>"
+    assert special_of(vocabulary, found.prompt) == ["<|end|>"]
+
+
+def test_words_that_a_template_reads_may_be_special_tokens() -> None:
+    """A template finds keys and roles that are special tokens, but their texts in contents stay."""
+    tokenizer = byte_level()
+    tokenizer.add_special_tokens(["user", "content", "text"])
+    template = "{% for one in messages %}{{ one.role == 'user' }}{{ one.content }}{% endfor %}"
+    vocabulary = Vocabulary(tokenizer, (), ChatTemplate(template))
+    found = prepared(vocabulary, "a user")
+    assert found.text == "Truea user"
+    assert special_of(vocabulary, found.prompt) == []
+    texts = vocabulary.special_texts
+    part = {"type": "text", "text": "hello"}
+    assert texts.hide([part], "1") == [part]
+
+
+@pytest.mark.parametrize("key", ["<|end|>", "role", "type"])
+def test_other_keys_roles_and_types_are_texts(key: str) -> None:
+    """The keys and types of tools may be of others than the caller."""
+    vocabulary = vocabulary_of("{{ messages | tojson }}{{ tools | tojson }}<|begin|>")
+    conversation = Conversation([{"role": "user"}], [{"parameters": {key: "<|end|>"}}])
+    found = prepare(GenerationRequest(conversation, 1), vocabulary, LIMITS)
+    assert f'{{"{key}": "<|end|>"}}' in found.text
+    assert special_of(vocabulary, found.prompt) == ["<|begin|>"]
+
+
 def test_a_tokenizer_with_a_normalizer() -> None:
     """It writes a space before each text, also around special tokens."""
     vocabulary = Vocabulary(sentence_piece(), (), ChatTemplate("<s>{{ messages[0].content }}</s>"))

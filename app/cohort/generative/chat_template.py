@@ -51,7 +51,7 @@ class ChatTemplate:
     ) -> str:
         """Return the prompt.
 
-        hide: Is applied to messages and tools; default: they stay as they are.
+        hide: Is applied to messages, tools and the values of options; default: they stay.
 
         Raises InvalidInput, which names `messages`.
         """
@@ -63,7 +63,7 @@ class ChatTemplate:
                 {
                     "documents": None,
                     "add_generation_prompt": True,
-                    **conversation.options,
+                    **{name: hide(value) for name, value in conversation.options.items()},
                     **self._tokens,
                     "messages": [hide(self._prepare(one)) for one in conversation.messages],
                     "tools": hide(list(conversation.tools)) or None,

@@ -90,17 +90,24 @@ def check_examples(answers: GreedyAnswers, examples: Sequence[Named], provider: 
 
     Raises LoadFailed if one fails, or differs from the expected one.
     """
-    for called, example in examples:
-        if (example.prompt is None) == (example.messages is None):
-            raise LoadFailed(f"{called} needs a prompt or messages")
-        try:
-            difference = explain_difference(example, answers.answer(example))
-        except CohortError as error:
-            raise LoadFailed(f"{called}: {error}") from error
-        if difference:
-            raise LoadFailed(
-                f"{called}, {_shown(example)}, has another answer here, on {provider}: {difference}"
-            )
+    for one in examples:
+        answer_as_expected(answers, one, provider)
+
+
+def answer_as_expected(answers: GreedyAnswers, named: Named, provider: str) -> GreedyAnswer:
+    """Generate the answer to an example. Raises as `check_examples` does."""
+    called, example = named
+    if (example.prompt is None) == (example.messages is None):
+        raise LoadFailed(f"{called} needs a prompt or messages")
+    try:
+        got = answers.answer(example)
+    except CohortError as error:
+        raise LoadFailed(f"{called}: {error}") from error
+    if difference := explain_difference(example, got):
+        raise LoadFailed(
+            f"{called}, {_shown(example)}, has another answer here, on {provider}: {difference}"
+        )
+    return got
 
 
 def _shown(example: TextExample) -> str:

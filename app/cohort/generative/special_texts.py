@@ -3,6 +3,9 @@
 Otherwise, a user could type `<|system|>` and fake a message. A template may cut, escape or repeat
 messages, so their texts cannot be found in its output. While it runs, marks of digits that no
 caller can guess replace them.
+
+Texts that only the template makes special tokens, by joining or deleting parts of messages, become
+tokens: `{{ name }}{{ content }}` joins `<|sys` and `tem|>`.
 """
 
 from __future__ import annotations
@@ -18,6 +21,9 @@ from cohort.processing.tokenizing import encode_places
 
 DIGITS = 7
 """Digits of a text's number, behind the key."""
+
+COMPARED = ("role", "type")
+"""Keys whose values templates compare."""
 
 OTHER = "\0"
 """The token of the texts between special tokens."""
@@ -45,15 +51,26 @@ class SpecialTexts:
     def hide(self, value: Any, key: str) -> Any:
         """Return a value of JSON with marks in place of the texts.
 
+        Keys, roles and types that are words stay, since templates read them.
+
         Raises RecursionError, and ValueError if the normalizer rejects a text.
         """
         if isinstance(value, str):
             return self._hide_in(value, key)
         if isinstance(value, Mapping):
-            return {self.hide(name, key): self.hide(one, key) for name, one in value.items()}
+            return {
+                self._hide_name(name, key): (self._hide_name if name in COMPARED else self.hide)(
+                    one, key
+                )
+                for name, one in value.items()
+            }
         if isinstance(value, list | tuple):
             return [self.hide(one, key) for one in value]
         return value
+
+    def _hide_name(self, value: Any, key: str) -> Any:
+        is_word = isinstance(value, str) and value.isidentifier()
+        return value if is_word else self.hide(value, key)
 
     def _hide_in(self, text: str, key: str) -> str:
         parts, at = [], 0

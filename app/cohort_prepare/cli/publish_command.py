@@ -36,7 +36,7 @@ PASSPHRASE = "COHORT_SIGNING_PASSPHRASE"  # noqa: S105 - the name of a variable
     type=_FILE,
     metavar="FILE.npz",
     help="Inputs by name, and expected outputs as output:NAME; default: generated. For language "
-    "models: a .jsonl of {prompt or messages, max_tokens, answer}.",
+    "models: a .jsonl of {prompt or messages, max_tokens, answer}; default: none.",
 )
 @click.option(
     "--labels", type=_FILE, metavar="FILE.npy", help="Correct answer for each row of --examples."

@@ -85,6 +85,10 @@ def _address(request: PublishRequest, number: int) -> str:
 
 
 def place_version(request: PublishRequest, folder: Path) -> tuple[int, str]:
+    """Publish a folder as the next version; return its number, and its folder or address.
+
+    Raises Misused if a remote repository refuses it, and OSError.
+    """
     if not is_remote(request.to):
         number = place(folder)
         return number, str(folder.parent / str(number))

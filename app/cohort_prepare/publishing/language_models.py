@@ -8,16 +8,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import monotonic
 
 from cohort.errors import LoadFailed
-from cohort.generative.examples import GreedyAnswers, check_examples
+from cohort.generative.examples import GreedyAnswers, answer_as_expected
 from cohort.generative.factory import GenerativeEngines
 from cohort.generative.version_folder import model_files
 from cohort.inspection import InspectionLimits, Inspector
 from cohort.onnx_engine import VersionOpener
 from cohort.registry import Source
 from cohort.repository import (
+    GENAI_FILE,
     MAX_TEXTS,
+    MODEL_FILE,
     GenerationPolicy,
     MeasuredOn,
     ModelConfig,
@@ -25,6 +28,7 @@ from cohort.repository import (
     parse_text_example,
 )
 from cohort.session import CancellationToken, Digests
+from cohort.system.kept_files import read_small, why_unreadable
 from cohort_prepare.failures import Misused, Rejected
 from cohort_prepare.publishing.evidence import measured_on
 
@@ -33,28 +37,36 @@ RECORDED_TOKENS = 16
 
 MAX_TEXTS_BYTES = 1 << 20
 
-GENERATED = "Hello"
-"""The prompt, if no examples are given."""
+MAX_SECONDS = ModelConfig().load_timeout_s / 2
+"""Maximum time for all answers, which each load generates again."""
 
 
 def copy_files(model: Path, folder: Path) -> dict[str, str]:
-    """Copy the files of a model; return their digests by name, that of `model` first."""
-    names = model_files(model)
-    for name in names:
-        shutil.copyfile(model.parent / name, folder / name)
+    """Copy the files of a model; return their digests by name, that of the model first.
+
+    A plain decoder becomes model.onnx. Raises Misused if the folder has another main file.
+    """
+    main = model.name if model.name == GENAI_FILE else MODEL_FILE
+    for other in (GENAI_FILE, main):
+        if other != model.name and (model.parent / other).exists():
+            raise Misused(f"{model.parent} has {other} next to {model.name}: move one of them away")
+    names = {main if name == model.name else name: name for name in model_files(model)}
+    for name, original in names.items():
+        shutil.copyfile(model.parent / original, folder / name)
     digests = Digests()
-    ordered = sorted(names, key=lambda name: name != model.name)
+    ordered = sorted(names, key=lambda name: name != main)
     return {name: digests.of(folder / name) for name in ordered}
 
 
 def read_texts(path: Path) -> list[TextExample]:
     """Read examples from a JSON lines file. Raises Misused."""
     try:
-        if path.stat().st_size > MAX_TEXTS_BYTES:
-            raise Misused(f"{path} is larger than {MAX_TEXTS_BYTES >> 20} MiB")
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_small(path, MAX_TEXTS_BYTES).split("\n")
+    except (OSError, ValueError) as error:
+        raise Misused(f"{path} {why_unreadable(error)}") from error
+    try:
         found = [parse_text_example(json.loads(line)) for line in lines if line.strip()]
-    except (OSError, ValueError, TypeError, LoadFailed) as error:
+    except (ValueError, TypeError, RecursionError, LoadFailed) as error:
         raise Misused(f'{path}: must have lines such as {{"prompt": "Hello"}}: {error}') from error
     if not 0 < len(found) <= MAX_TEXTS:
         raise Misused(f"{path} must have 1 to {MAX_TEXTS} examples, got {len(found)}")
@@ -62,19 +74,20 @@ def read_texts(path: Path) -> list[TextExample]:
 
 
 def answer_texts(
-    model: Path, wanted: Sequence[TextExample] | None, limits: InspectionLimits
+    model: Path, wanted: Sequence[TextExample], limits: InspectionLimits
 ) -> tuple[tuple[TextExample, ...], MeasuredOn]:
     """Open a language model, and return the examples with its answers.
 
     model: A file that the server would open.
-    wanted: The examples, which may have answers; default None: one prompt.
+    wanted: The examples, which may have answers.
     limits: Limits for opening the model.
 
-    Raises Rejected if it cannot be served, or an answer differs from the given one.
+    Raises Rejected if it cannot be served, an answer differs from the given one, or the answers
+    take longer than MAX_SECONDS.
     """
     with TemporaryDirectory(prefix="cohort-") as cache:
         inspector = Inspector(limits, Path(cache), lambda _: None)
-        opener = VersionOpener(None, inspector=inspector, private=False)
+        opener = VersionOpener(Path(cache), inspector=inspector, private=False)
         engines = GenerativeEngines(wake=lambda queue: None, opener=opener)
         config = ModelConfig(generation=GenerationPolicy(max_sequences=2))
         token = CancellationToken()
@@ -82,13 +95,11 @@ def answer_texts(
             opened = engines.open(Source(model, "", config), token)
             try:
                 answers = opened.answers(token)
-                if wanted is None:
-                    wanted = [_generated(chats=opened.text.chats)]
                 provider = opened.describe().placement.active
-                texts = [
-                    _answered(answers, f"example {number}", one, provider)
-                    for number, one in enumerate(wanted, 1)
-                ]
+                start, texts = monotonic(), list[TextExample]()
+                for number, one in enumerate(wanted, 1):
+                    texts.append(_answered(answers, f"example {number}", one, provider))
+                    _check_time(number, monotonic() - start)
                 return tuple(texts), measured_on(provider)
             finally:
                 opened.close()
@@ -99,10 +110,12 @@ def answer_texts(
             inspector.close()
 
 
-def _generated(*, chats: bool) -> TextExample:
-    if chats:
-        return TextExample(messages=({"role": "user", "content": GENERATED},))
-    return TextExample(GENERATED)
+def _check_time(count: int, seconds: float) -> None:
+    if seconds > MAX_SECONDS:
+        raise Rejected(
+            f"{count} of the examples took {seconds:.0f} s; each load runs them, so the limit is "
+            f"{MAX_SECONDS:.0f} s: give fewer or shorter examples"
+        )
 
 
 def _answered(
@@ -111,6 +124,5 @@ def _answered(
     """Return an example with the model's answer, which is the given one, if there is one."""
     if example.answer is None and example.tokens is None:
         example = replace(example, max_tokens=example.max_tokens or RECORDED_TOKENS)
-    check_examples(answers, [(called, example)], provider)
-    got = answers.answer(example)
+    got = answer_as_expected(answers, (called, example), provider)
     return replace(example, answer=got.text, tokens=tuple(got.tokens))

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 import onnx
 
@@ -41,9 +40,6 @@ from cohort_prepare.publishing.pipelines import check_pipeline_file
 from cohort_prepare.publishing.placing import folder_for_version
 from cohort_prepare.publishing.request import Publication, PublishRequest
 from cohort_prepare.steps import read_steps
-
-if TYPE_CHECKING:
-    pass
 
 _MODEL_FILE = "model.onnx"
 
@@ -148,19 +144,19 @@ def _publish_pipeline(
 def _publish_language_model(
     request: PublishRequest, folder: Path, on_progress: Callable[[str], None]
 ) -> Publication:
-    """Publish a language model with all files of its folder, and its answers to the examples."""
+    """Publish a language model with all files of its folder, and its answers to given examples."""
     from cohort_prepare.publishing.language_models import answer_texts, copy_files, read_texts
 
     others = (request.labels, request.source, request.quantize)
     if request.optimize or any(one is not None for one in others):
         raise Misused("labels, source, optimize and quantize do not apply to language models")
-    wanted = None if request.examples is None else read_texts(request.examples)
+    wanted = () if request.examples is None else read_texts(request.examples)
     files = copy_files(request.model, folder)
     already = find_published(request, files)
-    if already is not None and wanted is None:
+    if already is not None and not wanted:
         return already
-    on_progress("Running the examples")
-    texts, measured_on = answer_texts(folder / request.model.name, wanted, request.limits)
+    on_progress("Running the model")
+    texts, measured_on = answer_texts(folder / next(iter(files)), wanted, request.limits)
     if already is not None:
         return already
     size = Change(sum((folder / name).stat().st_size for name in files))

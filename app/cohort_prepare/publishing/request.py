@@ -23,7 +23,7 @@ class PublishRequest:
     name: Model name.
     to: Models folder, or the address of a remote repository.
     examples: A .npz with inputs and, optionally, expected outputs; for a language model, a .jsonl
-        of prompts and, optionally, answers. Default None: generated.
+        of prompts and, optionally, answers. Default None: generated; for a language model, none.
     labels: Correct answer for each row, a .npy; default None: no accuracy.
     source: Source model, or an ONNX file; default None: not compared.
     optimize: True to run `cohort optimize` first; default False.
