@@ -191,8 +191,9 @@ def main() -> None:
         command = (
             f"python -m benchmarks.planning --seconds {chosen.seconds:g} --rounds {chosen.rounds}"
         )
-        rows = "\n".join(map(_row, found))
-        text = f"# Planned and measured replicas\n\n`{command} --write`, {day}, {describe()}.\n\n"
+        rows, facts = "\n".join(map(_row, found)), describe()
+        where = f"{facts['machine']}, cohort {facts['cohort']}"
+        text = f"# Planned and measured replicas\n\n`{command} --write`, {day}: {where}.\n\n"
         RESULTS.write_text(f"{text}{HEAD}{rows}\n\n![p99 by load](../plots/planning.png)\n")
 
 

@@ -26,9 +26,9 @@ from cohort.errors import (
     Overloaded,
 )
 from cohort.generation import Conversation, GenerationRequest, Sampling
-from cohort.generative import planning, steps
-from cohort.generative.config import describe_export
 from cohort.generative import factory, planning, steps
+from cohort.generative.config import describe_export
+from cohort.generative.decoder import SharedDecoder
 from cohort.generative.events import Admitted, Ended, FirstToken, Preempted, Stepped
 from cohort.generative.factory import GenerativeEngines, is_plain_decoder
 from cohort.generative.pace import Pace
@@ -472,10 +472,10 @@ def test_without_the_extra_a_version_does_not_load(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reason names what to install, and what is missing."""
-    monkeypatch.setattr(factory, "find_spec", lambda name: None if name == "tokenizers" else name)
+    monkeypatch.setattr(factory, "find_spec", lambda name: None if name == "llguidance" else name)
     engines = GenerativeEngines(wake=lambda queue: None, opener=VersionOpener(None))
     source = Source(folder / "genai_config.json", "", ModelConfig(), model="m")
-    with pytest.raises(LoadFailed, match=r"\(tokenizers\).*cohort\[generative\]"):
+    with pytest.raises(LoadFailed, match=r"\(llguidance\).*cohort\[generative\]"):
         engines.open(source, CancellationToken())
 
 
