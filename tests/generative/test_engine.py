@@ -271,6 +271,45 @@ async def test_a_long_prompt_is_computed_next_to_a_flood_of_short_ones(
         assert long.first.is_set()
 
 
+async def test_a_short_prompt_passes_the_long_one_in_progress(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new caller's is computed next, and the same caller's after one more part."""
+    monkeypatch.setattr(Pace, "beside_answers", lambda self: PromptBudget(8, 8))
+    for caller, parts in (("new", 1), ("long", 2)):
+        async with serving(folder, SMALL) as served:
+            _, other = served.ask(greedy(prompt(5), 250))
+            await other.first.wait()
+            _, long = served.ask(greedy(prompt(200, 1), 2), caller="long")
+            while sum(isinstance(one, Stepped) and one.prompt > 0 for one in served.events) < 4:
+                await asyncio.sleep(0)
+            before = len(served.events)
+            _, short = served.ask(greedy(prompt(8, 2), 2), caller=caller)
+            await short.first.wait()
+            assert not long.first.is_set()
+            computed = [one for one in served.events[before:] if isinstance(one, Stepped)]
+            assert sum(one.prompt > 0 for one in computed) <= parts + 2  # its own, and the current
+
+
+async def test_every_second_entry_of_a_caller_is_its_shortest_prompts(folder: Path) -> None:
+    """With one place, the youngest and shortest of those that wait is the second to enter."""
+    async with serving(folder, GenerationPolicy(prefill_tokens=32, max_sequences=1)) as served:
+        first, *_, last = [served.ask(greedy(prompt(90, n), 9))[1] for n in range(3)] + [
+            served.ask(greedy(prompt(6), 2))[1]
+        ]
+        await last.done
+        entered = [one.prompt for one in served.events if isinstance(one, Admitted)]
+        assert entered[:2] == [90, 6]
+        assert first.done.done()
+
+
+async def test_the_rest_of_a_prompt_is_never_a_single_token(folder: Path) -> None:
+    """Parts end at multiples of eight tokens; a run of one token would give other bits."""
+    async with serving(folder, GenerationPolicy(prefill_tokens=128)) as served:
+        bodies = [served.engine.prepare(greedy(prompt(n))).body for n in (1, 8, 9, 10, 17, 18)]
+        assert bodies == [0, 0, 0, 8, 8, 16]
+
+
 async def test_a_caller_who_leaves_frees_the_place_within_one_token(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

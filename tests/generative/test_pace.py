@@ -43,6 +43,7 @@ def test_parts_of_long_prompts_have_a_share_of_the_time() -> None:
         waited, budget = next_budget(pace)
         steps += waited + 1
         assert seconds(budget.part) == pytest.approx(PART_STEPS * STEP, rel=0.2)
+        assert seconds(budget.part) <= 2 * STEP
         pace.learn(budget.part, seconds(budget.part), STEP)
         prompts += seconds(budget.part)
     assert prompts <= (SHARE * steps + PART_STEPS) * STEP

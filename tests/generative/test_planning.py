@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cohort.generative.planning import (
@@ -193,6 +193,7 @@ def test_a_step_computes_a_bounded_part_of_prompts(
     assert bool(chunks) == bool((whole and shorts) or (part and len(shorts) < len(running)))
 
 
+@example(33, [])
 @given(st.integers(1, 300), st.lists(st.integers(8, 128)))
 def test_no_run_has_one_token_more_than_a_tile(prompt: int, budgets: list[int]) -> None:
     """Kernels give such a token other bits, so it is computed with others, or always alone."""
@@ -213,6 +214,13 @@ def test_prompts_of_callers_are_computed_in_turn() -> None:
     turns = {"a": Turns(1, 1), "b": Turns(0.5)}
     assert next_chunks(running, 64, 32, budget, turns)[0].sequence == 1
     assert next_chunks(running, 64, 32, budget, {**turns, "b": Turns(2, 1)})[0].sequence == 0
+
+
+def test_prompts_of_a_higher_priority_are_computed_first() -> None:
+    """The turns of callers count within a priority."""
+    running = [Some("a", prompt=9), Some("b", priority=1, prompt=9)]
+    turns = {"a": Turns(1), "b": Turns(5)}
+    assert next_chunks(running, 8, 32, PromptBudget(8, 8), turns)[0].sequence == 1
 
 
 @pytest.mark.parametrize("count", [0, 1])
