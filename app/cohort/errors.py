@@ -35,6 +35,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from itertools import islice
+from traceback import clear_frames
 
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 """The names that a model may have."""
@@ -262,6 +263,13 @@ class MembersUnfit(LoadFailed):
         super().__init__(message)
         self.needs = frozenset(needs)
         self.missing = missing
+
+
+def forget_locals(error: BaseException | None) -> None:
+    """Clear the frames of an error, which hold messages that no memory budget counts."""
+    while error is not None:
+        clear_frames(error.__traceback__)
+        error = error.__context__
 
 
 def quoted(name: str, limit: int = 80) -> str:

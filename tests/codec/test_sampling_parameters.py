@@ -81,6 +81,10 @@ def test_clients_that_send_only_strings_are_understood() -> None:
         ({"ignore_eos": "yes"}, "ignore_eos must be true or false"),
         ({"n": 2}, "n must be 1 here, got 2"),
         ({"beam_width": "4"}, "beam_width must be 1 here"),
+        ({"use_beam_search": 1}, "use_beam_search must be false here, got 1"),
+        ({"skip_special_tokens": "0"}, "skip_special_tokens must be true here"),
+        ({"min_length": 1.5}, "min_length must be 0 or 1 here, got 1.5"),
+        ({"min_tokens": [0]}, "min_tokens must be 0 here, got a list"),
         ({"bad_words": ["a"]}, "bad_words must be empty: use logit_bias instead"),
     ],
 )
@@ -89,6 +93,22 @@ def test_a_wrong_value_is_refused_by_its_name(given: dict[str, Any], message: st
     with pytest.raises(InvalidInput, match=f"^{message}") as caught:
         read_generation("hi", given, Sampling())
     assert caught.value.parameter == next(iter(given))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"use_beam_search": 0},
+        {"use_beam_search": "False"},
+        {"skip_special_tokens": 1},
+        {"min_tokens": 0.0},
+        {"min_tokens": "0"},
+        {"min_length": 1.0},
+    ],
+)
+def test_a_number_equal_to_a_fixed_value_is_accepted(given: dict[str, Any]) -> None:
+    """Clients write a boolean as 0 or 1, and a whole number with a decimal point."""
+    assert read_generation("hi", given, DEFAULTS) == read_generation("hi", {}, DEFAULTS)
 
 
 def test_unchanged_sampling_is_the_default_itself() -> None:

@@ -87,12 +87,24 @@ def test_what_a_server_does_with_it() -> None:
     assert "Conv" in {one["operator"] for one in on_cpu["assigned"]}
 
 
-def test_a_language_model_is_said_to_be_one() -> None:
+def test_a_language_model_is_reported_as_one() -> None:
     """It has nothing to do with rows."""
     path = MODELS / "smalltalk/1/model.onnx"
     serving = inspected(path)["serving"]
     assert (serving["language_model"], serving["batched"]) == (True, False)
     assert "In a server: a language model" in run("inspect", str(path)).stdout
+
+
+def test_a_file_next_to_a_language_model_is_not_one(tmp_path: Path) -> None:
+    """Only the decoder that genai_config.json names is one, whatever its inputs are."""
+    for decoder, other in (("model.onnx", "embedding.onnx"), ("decoder.onnx", "model.onnx")):
+        (tmp_path / "genai_config.json").write_text(
+            json.dumps({"model": {"embedding": {}, "decoder": {"filename": decoder}}})
+        )
+        for name, expected in ((decoder, True), (other, False)):
+            path = onnx_models.save(onnx_models.mlp(), tmp_path / name)
+            serving = inspected(path)["serving"]
+            assert (serving["language_model"], serving["batched"]) == (expected, not expected)
 
 
 def test_rows_that_influence_each_other_are_told(tmp_path: Path) -> None:

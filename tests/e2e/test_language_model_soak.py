@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -25,11 +25,12 @@ from tests.waiting import PATIENCE, iterations, wait_until
 HALF_SECONDS = 30.0
 """Least duration of each half. The first one warms up; what is held after it may not grow."""
 
-CALLERS = 8
+CALLERS, REQUESTS = 8, 100
+"""Callers, and the least number of requests of each in each half, however slow the machine is."""
 
-MORE_BYTES, MORE_BLOCKS = 16 << 20, 2000
-"""Allowed growth of the second half. 1.6 MB and 400 blocks are seen, with 1,300 requests; a kept
-request has 100 blocks."""
+MORE_BYTES, MORE_BLOCKS = 16 << 20, 2
+"""Allowed growth of the second half: bytes, and blocks per request. 2.2 MB and 400 to 940 blocks
+are seen, with 800 to 2,100 requests; one kept sequence of ten cancelled ones has 3 per request."""
 
 CONFIG = """
 timeout_ms: 600000
@@ -94,12 +95,14 @@ class Callers:
     def tried_all(self) -> bool:
         return len(self.acts) == len(self._kinds)
 
-    async def ask(self, chance: Random, over: Callable[[], bool]) -> None:
-        """Send one request after the other."""
-        while not over():
+    async def ask(self, chance: Random, end: float) -> None:
+        """Send one request after the other, until `end` and at least REQUESTS."""
+        sent = 0
+        while monotonic() < end or sent < REQUESTS or not self.tried_all:
             kind = chance.choice(self._kinds)
             await kind(chance)
             self.acts[kind.__name__] += 1
+            sent += 1
             await iterations(chance.randrange(10))
 
     async def same(self, chance: Random) -> None:
@@ -194,18 +197,19 @@ class Callers:
         return {**self._chat(chance), **options, **count}
 
 
-async def under_load(server: Cohort, lone: Mapping[str, str], seed: str) -> Counter[str]:
-    """Ask for HALF_SECONDS, and longer until each kind of request was sent; count the kinds."""
+async def under_load(server: Cohort, lone: Mapping[str, str], seed: str) -> int:
+    """Ask for HALF_SECONDS, and longer until enough was sent; count the requests."""
     end = monotonic() + HALF_SECONDS
     limits = httpx.Limits(max_keepalive_connections=CALLERS)
-    async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE, limits=limits) as client:
+    async with (
+        httpx.AsyncClient(base_url=server.url, timeout=PATIENCE, limits=limits) as client,
+        asyncio.timeout(HALF_SECONDS + PATIENCE),
+        asyncio.TaskGroup() as tasks,
+    ):
         callers = Callers(client, lone)
-        async with asyncio.TaskGroup() as tasks:
-            for number in range(CALLERS):
-                chance = Random(f"{seed} {number}")
-                over = lambda: monotonic() >= end and callers.tried_all  # noqa: E731
-                tasks.create_task(callers.ask(chance, over))
-    return callers.acts
+        for number in range(CALLERS):
+            tasks.create_task(callers.ask(Random(f"{seed} {number}"), end))
+    return callers.acts.total()
 
 
 def settle(server: Cohort, open_files: int) -> None:
@@ -236,9 +240,9 @@ def test_a_minute_of_any_callers_leaves_nothing_behind(server: Cohort, tmp_path:
     asyncio.run(under_load(server, lone, "first"))
     settle(server, open_files)
     blocks, size = counted.blocks(server, file), memory(server)
-    asyncio.run(under_load(server, lone, "second"))
+    requests = asyncio.run(under_load(server, lone, "second"))
     settle(server, open_files)
-    counted.check_blocks(server, file, most=blocks + MORE_BLOCKS)
+    counted.check_blocks(server, file, most=blocks + MORE_BLOCKS * requests)
     assert memory(server) <= size + MORE_BYTES
     found = Scrape(server.url)
     assert found.value("model_preemptions_total") > 0

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI, Request
+from starlette.responses import Response
 
-from cohort.connections.memory import MemoryBudget
+from cohort.connections.memory import SMALL_BYTES, MemoryBudget
+from cohort.http.calls import read_body
+from cohort.http.error_handlers import install_error_handlers
 from cohort.http.guards.limits import BodyLimit, CloseWhenDraining
 from tests import onnx_models
 from tests.e2e.processes import cohort
@@ -54,6 +60,58 @@ async def test_a_body_over_the_limit_is_refused_and_its_connection_closed(announ
     )
     assert (response.status_code, response.json()["code"]) == (413, "TooLarge")
     assert response.headers["connection"] == "close"
+
+
+class Chunk(bytearray):
+    """A part of a body that a test can see being freed."""
+
+
+async def reading(scope: Any, receive: Any, send: Any) -> None:
+    """An application that reads a body, and handles no error."""
+    await read_body(Request(scope, receive))
+
+
+def handling() -> FastAPI:
+    """An application that reads a body, and answers with its errors."""
+
+    async def read(request: Request) -> Response:
+        await read_body(request)
+        return Response()
+
+    app = FastAPI()
+    install_error_handlers(app)
+    app.add_route("/", read, methods=["POST"])
+    return app
+
+
+@pytest.mark.parametrize("app", [reading, handling()], ids=["by the limit", "by a handler"])
+async def test_a_refused_body_is_freed_before_the_rest_is_discarded(app: Any) -> None:
+    """Neither the budget nor the error's frames hold what had arrived."""
+    memory = MemoryBudget(4 * SMALL_BYTES)
+    parts: list[weakref.ref[Chunk]] = []
+    sent: list[Any] = []
+    held: list[tuple[int, int]] = []
+
+    async def receive() -> dict[str, Any]:
+        if sent:
+            held.append((memory.used, sum(part() is not None for part in parts)))
+            return {"type": "http.disconnect"}
+        part = Chunk(SMALL_BYTES)
+        parts.append(weakref.ref(part))
+        return {"type": "http.request", "body": part, "more_body": True}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": []}
+    gc.collect()
+    gc.disable()
+    try:
+        await BodyLimit(app, 2**30, memory)(scope, receive, send)
+    finally:
+        gc.enable()
+    assert sent[0]["status"] == 429
+    assert held == [(0, 0)]
 
 
 async def test_a_content_length_that_is_not_a_number_is_refused() -> None:

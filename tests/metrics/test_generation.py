@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cohort.generative.events import Admitted, Closed, Ended, GenerationState, Preempted, Stepped
 from cohort.metrics import GenerationMetrics
+from cohort.metrics.generation import ENGINE_COUNTERS
 from cohort.workers.merged_metrics import merge_metrics
 from tests.aviary import open_aviary
 from tests.fakes import exposed, make_metrics
@@ -31,6 +32,37 @@ def samples(text: str) -> dict[str, float]:
         for family in text_string_to_metric_families(text)
         for sample in family.samples
         if sample.labels.get("model") == "m" and "le" not in sample.labels
+    }
+
+
+def tokens(text: str) -> dict[str, dict[str, float]]:
+    """The counters of tokens and pre-emptions by name, by variant."""
+    found: dict[str, dict[str, float]] = {}
+    for family in text_string_to_metric_families(text):
+        if family.name in {name for name, _, _ in ENGINE_COUNTERS}:
+            for sample in family.samples:
+                found.setdefault(family.name, {})[sample.labels["variant"]] = sample.value
+    return found
+
+
+def test_tokens_are_counted_from_zero() -> None:
+    """A version has all counters from its load, so that a rate includes its first requests."""
+    metrics = make_metrics()
+    generation = GenerationMetrics(metrics)
+    metrics.register(generation)
+    generation.observer("m", "1", lambda: STATE)
+    assert tokens(exposed(metrics)) == {name: {"": 0} for name, _, _ in ENGINE_COUNTERS}
+
+
+def test_tokens_of_a_variant_are_counted_from_its_first_request() -> None:
+    """A variant has all counters before its first answer has a token."""
+    metrics = make_metrics()
+    generation = GenerationMetrics(metrics)
+    metrics.register(generation)
+    generation.observer("m", "1", lambda: STATE)
+    metrics.version("m", "1").tokens_of("canary")
+    assert tokens(exposed(metrics)) == {
+        name: {"": 0, "canary": 0} for name, _, _ in ENGINE_COUNTERS
     }
 
 

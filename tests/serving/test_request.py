@@ -15,9 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cohort.codec import LARGE_BYTES
-from cohort.errors import CohortError, DeadlineExceeded, InferenceFailed, InvalidInput
+from cohort.errors import (
+    CohortError,
+    DeadlineExceeded,
+    InferenceFailed,
+    InvalidInput,
+    forget_locals,
+)
 from cohort.metrics import Metrics
-from cohort.rpc.calls import forget_locals
 from cohort.serving import (
     AwaitedReply,
     ConcurrencyLimit,

@@ -257,7 +257,7 @@ def _unread(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _without_effect(snapshot: Snapshot) -> Iterator[str]:
-    """Yield a note for each config that describes a language model, of a model that is none."""
+    """Yield a note for each model with `generation` settings that is not a language model."""
     from cohort.generative.factory import is_language_model
     from cohort.repository import CONFIG_FILE, GenerationPolicy
 

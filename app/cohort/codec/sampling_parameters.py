@@ -72,10 +72,10 @@ _BIAS = _Limits(-100, 100)
 _TOKEN = _Limits(0, MAX_TOKENS, whole=True)
 _ONLY_ONE = ("n", "best_of", "beam_width")
 
-_FIXED: Mapping[str, Collection[str]] = {
-    "min_length": ("0", "1"),
-    "min_tokens": ("0",),
-    "skip_special_tokens": ("true",),
+_FIXED: Mapping[str, Collection[object]] = {
+    "min_length": (0, 1),
+    "min_tokens": (0,),
+    "skip_special_tokens": (True,),
     **dict.fromkeys(
         (
             "include_stop_str_in_output",
@@ -89,7 +89,7 @@ _FIXED: Mapping[str, Collection[str]] = {
             "return_num_output_tokens",
             "use_beam_search",
         ),
-        ("false",),
+        (False,),
     ),
 }
 """Parameters of Triton's backends, with the values that change no answer."""
@@ -134,9 +134,8 @@ def read_generation(
             raise InvalidInput(f"{name} must be 1 here, got {shown(given[name])}", name)
     for name in _FIXED.keys() & given.keys():
         value = given[name]
-        text = str(value).lower() if isinstance(value, str | int) else ""
-        if value is not None and text not in _FIXED[name]:
-            values = " or ".join(_FIXED[name])
+        if value is not None and _plain(value) not in _FIXED[name]:
+            values = " or ".join(map(shown, _FIXED[name]))
             raise InvalidInput(f"{name} must be {values} here, got {shown(value)}", name)
     if given.get("bad_words") and any(_texts("bad_words", given["bad_words"])):
         raise InvalidInput("bad_words must be empty: use logit_bias instead", "bad_words")
@@ -246,6 +245,16 @@ def _number(name: str, value: object, limits: _Limits) -> float:
     if not fits or not _within(number, limits):  # type: ignore[arg-type]
         raise InvalidInput(f"{name} must be {limits}, got {shown(value)}", name)
     return number if limits.whole else float(number)  # type: ignore[arg-type,return-value]
+
+
+def _plain(value: object) -> object:
+    """Return the number or boolean in a short string; for other values the value."""
+    if isinstance(value, str) and len(value) <= _MAX_DIGITS:
+        try:
+            return orjson.loads(value.lower())
+        except orjson.JSONDecodeError:
+            return value
+    return value
 
 
 def _within(number: float, limits: _Limits) -> bool:

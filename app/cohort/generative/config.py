@@ -72,9 +72,7 @@ def read_genai_config(path: Path) -> DecoderConfig:
             raise values.failed(f"model.{key}", "models with this part are not supported yet")
     if values.get(f"{decoder}.pipeline") is not None:
         raise values.failed(f"{decoder}.pipeline", "decoders in several files are not supported")
-    file = values.text(f"{decoder}.filename", "model.onnx")
-    if Path(file).name != file or file.startswith("."):
-        raise values.failed(f"{decoder}.filename", f"must be a file next to it, got {quoted(file)}")
+    file = _decoder_file(values)
     layers = values.whole(f"{decoder}.num_hidden_layers", 1, MAX_LAYERS)
     past = [
         values.text(f"{decoder}.inputs.past_{kind}_names", f"past_key_values.%d.{kind}")
@@ -105,6 +103,19 @@ def read_genai_config(path: Path) -> DecoderConfig:
         values.whole(f"{decoder}.head_size", 1, 2**16),
         shares=values.flag("search.past_present_share_buffer", default=True),
     )
+
+
+def read_decoder_file(path: Path) -> str:
+    """Return the name of the decoder's file in a `genai_config.json`. Raises LoadFailed."""
+    return _decoder_file(_Values(_read_json(path), path.name))
+
+
+def _decoder_file(values: _Values) -> str:
+    key = "model.decoder.filename"
+    file = values.text(key, "model.onnx")
+    if Path(file).name != file or file.startswith("."):
+        raise values.failed(key, f"must be a file next to it, got {quoted(file)}")
+    return file
 
 
 _PAST = re.compile(r"past_key_values\.(\d+)\.(?:(?:decoder\.)?key|(?:decoder\.)?value)")

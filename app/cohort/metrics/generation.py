@@ -84,7 +84,8 @@ class GenerationMetrics:
         state: Returns the engine's current state.
         """
         labels = (model, version)
-        counts = self._counts.setdefault(labels, defaultdict(TokenCounts))
+        counts = self._counts_of(labels)
+        counts[""]  # from 0, so that a rate includes the first tokens
         self._states[labels] = state
 
         def count(event: GenerationEvent) -> None:
@@ -103,6 +104,9 @@ class GenerationMetrics:
 
     def collect(self) -> Iterator[Family]:
         """Return the current metric families."""
+        for labels, known in self._metrics.token_times():
+            for variant in known:
+                self._counts_of(labels)[variant]
         yield from self._times()
         for name, described, field in ENGINE_COUNTERS:
             counter = CounterMetricFamily(name, described, labels=VARIANT_LABELS)
@@ -124,6 +128,9 @@ class GenerationMetrics:
         for labels, one in states.items():
             usage.add_metric(labels, one.cache_used / one.cache_total if one.cache_total else 0.0)
         yield usage
+
+    def _counts_of(self, labels: Labels) -> defaultdict[str, TokenCounts]:
+        return self._counts.setdefault(labels, defaultdict(TokenCounts))
 
     def _times(self) -> Iterator[Family]:
         for name, described, field in TOKEN_HISTOGRAMS:

@@ -8,14 +8,13 @@ from __future__ import annotations
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from traceback import clear_frames
 from typing import NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from cohort.auth.authority import Authority, Caller, Credentials, sent_keys
 from cohort.connections.memory import MemoryHold
-from cohort.errors import InvalidInput
+from cohort.errors import InvalidInput, forget_locals
 from cohort.http2.send_queue import Part
 from cohort.observability.refusals import known_error
 from cohort.observability.request_ids import REQUEST_ID, new_request_id
@@ -216,13 +215,6 @@ async def refuse(context: Context, error: Exception, trace: Trace) -> None:
     forget_locals(error)
     about = metadata_of(ours, trace.request_id)
     await context.abort(grpc_status(ours), details_of(ours), about)
-
-
-def forget_locals(error: BaseException | None) -> None:
-    """Clear the frames of an error, which hold messages that no memory budget counts."""
-    while error is not None:
-        clear_frames(error.__traceback__)
-        error = error.__context__
 
 
 class MetadataHeaders:

@@ -15,10 +15,10 @@ from time import monotonic
 
 from cohort.codec import MAX_ROWS_BODY_BYTES
 from cohort.connections.memory import SMALL_BYTES, MemoryHold
-from cohort.errors import CohortError, DeadlineExceeded, InvalidInput, NotReady
+from cohort.errors import CohortError, DeadlineExceeded, InvalidInput, NotReady, forget_locals
 from cohort.http2 import SHUTTING_DOWN, SentMessage, Stream
 from cohort.observability.refusals import known_error
-from cohort.rpc.calls import CallerGate, RpcCall, begin_call, forget_locals, left, parse_message
+from cohort.rpc.calls import CallerGate, RpcCall, begin_call, left, parse_message
 from cohort.rpc.context import Arrival, StreamContext
 from cohort.rpc.errors import details_of, grpc_status, metadata_of
 from cohort.rpc.inference_pb2 import ModelInferRequest, ModelStreamInferResponse

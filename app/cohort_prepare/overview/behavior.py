@@ -6,7 +6,8 @@ from itertools import islice
 from pathlib import Path
 
 from cohort.errors import CohortError, LoadFailed
-from cohort.generative.factory import is_language_model
+from cohort.generative.config import read_decoder_file
+from cohort.generative.factory import is_plain_decoder
 from cohort.operating import describe_rows
 from cohort.profiling import (
     find_trial,
@@ -60,7 +61,7 @@ def _served(path: Path, rules: ModelRules) -> Serving:
         session = opener.open()
     except LoadFailed as error:
         return Serving(chain, problem=str(error))
-    if is_language_model(path) or (path.parent / GENAI_FILE).is_file():
+    if is_plain_decoder(path) or _is_named_decoder(path):
         session.close()
         return Serving(chain, language_model=True)
     reason, checked = _why_not_batched(session)
@@ -82,6 +83,14 @@ def _served(path: Path, rules: ModelRules) -> Serving:
     )
     session.close()
     return served
+
+
+def _is_named_decoder(path: Path) -> bool:
+    """Return True if the `genai_config.json` next to a file names it as the decoder."""
+    try:
+        return read_decoder_file(path.parent / GENAI_FILE) == path.name
+    except LoadFailed:
+        return False
 
 
 def _why_not_batched(session: Session) -> tuple[str, bool]:

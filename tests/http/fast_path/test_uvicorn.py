@@ -29,6 +29,10 @@ METHODS = {
     ),
     "connection_made": (["self", "transport"], "HotProtocol puts its own Flow in place after it"),
     "connection_lost": (["self", "exc"], "HotProtocol lets all requests leave before it"),
+    "eof_received": (
+        ["self"],
+        "inherited: a client that ends its sending has left, so its connection closes",
+    ),
     "data_received": (["self", "data"], "HotProtocol replaces it: upgrades, limits, refusals"),
     "on_message_begin": (["self"], "HotProtocol._leave_to_asgi has it make the scope"),
     "on_url": (["self", "url"], "inherited: it adds to self.url"),
@@ -57,7 +61,6 @@ def test_a_method_is_there_with_its_parameters(name: str) -> None:
 def test_no_method_is_new() -> None:
     """A new callback would pass by HotProtocol: look whether it has to do anything there."""
     others = {
-        "eof_received",
         "handle_websocket_upgrade",
         "send_400_response",
         "timeout_keep_alive_handler",

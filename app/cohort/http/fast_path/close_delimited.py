@@ -22,7 +22,8 @@ def close_delimited(app: ASGI3Application, cycle: Any) -> ASGI3Application:
         async def send_plain(message: Any) -> None:
             nonlocal unframed
             if message["type"] == "http.response.start":
-                unframed = all(name.lower() != b"content-length" for name, _ in message["headers"])
+                headers = message.get("headers", ())
+                unframed = all(name.lower() != b"content-length" for name, _ in headers)
                 if unframed:
                     cycle.chunked_encoding = False
             elif unframed:

@@ -95,14 +95,6 @@ class WatchedConnection(HttpToolsProtocol):
         self.hot.addresses.leave(self.address)
         super().connection_lost(exc)
 
-    def eof_received(self) -> None:
-        """Close the connection: a client that ends its sending has left.
-
-        A closed connection looks the same until something is sent. A whole answer would be
-        generated to its end for a client that is gone. Go's server does the same:
-        https://github.com/golang/go/issues/18527
-        """
-
     def pause_writing(self) -> None:
         """Stop reading and answering requests, because the client does not read its responses."""
         super().pause_writing()

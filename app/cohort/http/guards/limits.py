@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cohort.connections.memory import SMALL_BYTES, MemoryBudget
-from cohort.errors import CohortError, InvalidInput, Overloaded, TooLarge
+from cohort.errors import CohortError, InvalidInput, Overloaded, TooLarge, forget_locals
 from cohort.http.errors import log_scope_refusal, response_to
 
 if TYPE_CHECKING:
@@ -56,11 +56,12 @@ class BodyLimit:
             return
         received = 0
         responding, respond = False, send
+        refused: CohortError | None = None
         hold = self.memory.hold()
         scope.setdefault("state", {}).update(memory=hold, max_body=self.limit)
 
         async def count() -> Message:
-            nonlocal received, respond
+            nonlocal received, refused, respond
             message = await receive()
             size = len(message.get("body", b""))
             received += size
@@ -69,14 +70,19 @@ class BodyLimit:
                     raise too_large(self.limit)
                 if received > SMALL_BYTES:
                     hold.add(size)
-            except CohortError:
+            except CohortError as error:
+                refused = error
                 respond = _closing(receive if message.get("more_body") else no_more_input, send)
                 raise
             return message
 
         async def watch(message: Message) -> None:
-            nonlocal responding
+            nonlocal refused, responding
             responding = True
+            if refused is not None:
+                forget_locals(refused)
+                refused = None
+                hold.set(0)
             await respond(message)
 
         try:
@@ -85,7 +91,7 @@ class BodyLimit:
             if responding:
                 raise
             log_scope_refusal(error, scope)
-            await response_to(error, scope)(scope, no_more_input, respond)
+            await response_to(error, scope)(scope, no_more_input, watch)
         finally:
             hold.set(0)
 
