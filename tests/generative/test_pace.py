@@ -42,12 +42,14 @@ def test_parts_of_long_prompts_have_a_share_of_the_time() -> None:
     for _ in range(100):
         waited, budget = next_budget(pace)
         steps += waited + 1
+
         assert seconds(budget.part) == pytest.approx(PART_STEPS * STEP, rel=0.2)
         assert seconds(budget.part) <= 2 * STEP
         pace.learn(budget.part, seconds(budget.part), STEP)
         prompts += seconds(budget.part)
     assert prompts <= (SHARE * steps + PART_STEPS) * STEP
     assert prompts >= 0.8 * SHARE * steps * STEP
+    assert steps >= 200  # for 100 parts
 
 
 def test_short_prompts_use_the_time_of_steps_before_them() -> None:
@@ -71,11 +73,13 @@ def test_a_slow_prompt_delays_others_for_a_bounded_time() -> None:
     assert waited <= (SAVED_STEPS + PART_STEPS) / SHARE + 1
 
 
-def test_steps_without_answers_compute_the_maximum() -> None:
-    """No one waits, so the next short prompts may also take all that can be saved."""
-    pace = learned(128)
-    assert pace.alone() == PromptBudget(128, 128)
+def test_the_first_short_prompts_use_what_could_be_saved() -> None:
+    """A model that was idle computes a burst of them at once, but long ones in turns with steps."""
+    pace = Pace(8, 128)
+    pace.learn(64, seconds(64), 0.0)
+    pace.learn(8, seconds(8), STEP)
     assert pace.beside_answers().whole == 128
+    assert pace.beside_answers().part == 0
 
 
 @pytest.mark.parametrize(("step", "tokens"), [(1e-6, 8), (10.0, 512)])

@@ -240,14 +240,23 @@ def test_long_prompts_enter_next_to_short_ones_of_their_caller() -> None:
     assert has_room_for_prompt(Some(prompt=100), lacking_by_caller([long], 128), 128)
 
 
-@given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)))
-def test_moves_leave_no_holes_below_decoding_slots(decoding: set[int], others: set[int]) -> None:
+@given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)), st.integers(1, 256))
+def test_moves_leave_no_holes_below_decoding_slots(
+    decoding: set[int], others: set[int], tokens: int
+) -> None:
     """After the moves, each slot below a decoding one is in use, and none is overwritten."""
     others -= decoding
     slots = set(decoding)
-    for source, target in fill_holes(sorted(decoding), decoding | others):
+    for source, target in fill_holes(dict.fromkeys(decoding, tokens), decoding | others):
         assert source in slots
         assert target not in slots | others
         slots = (slots - {source}) | {target}
     assert len(slots) == len(decoding)
     assert set(range(max(slots, default=0))) <= slots | others
+
+
+def test_a_long_sequence_moves_only_for_many_holes() -> None:
+    """One hole costs less than a copy of its keys and values."""
+    assert fill_holes({0: 5, 2: 1000}, {0, 2}) == []
+    assert fill_holes({4: 1000}, {4}) == [(4, 0)]
+    assert fill_holes({1: 5, 3: 1000}, {1, 3}) == []

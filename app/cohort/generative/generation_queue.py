@@ -25,6 +25,7 @@ from cohort.generative.events import (
 )
 from cohort.generative.pace import NEW, Pace
 from cohort.generative.planning import (
+    PromptBudget,
     Turns,
     fill_holes,
     grow,
@@ -408,7 +409,8 @@ class GenerationQueue:
     def _place(self, one: ChoiceSequence, plan: RunPlan, now: float) -> None:
         """Give a sequence a slot, with the keys and values that others computed."""
         free = set(range(self._decoder.slots)) - self._slots()
-        one.slot = min(free) if one.prompt <= self._short else max(free)
+        behind = [slot for slot in free if slot >= len(self._running)]
+        one.slot = min(free if one.prompt <= self._short or not behind else behind)
         one.reserved = needed(one)
         ticket, block = one.ticket, self._block
         source = next((s for s in self._running if s.ticket is ticket and s.decodes), None)
@@ -436,7 +438,7 @@ class GenerationQueue:
 
     def _move(self, plan: RunPlan) -> None:
         """Give the first slots to the sequences that a step computes."""
-        decoding = [one.slot for one in self._running if one.decodes]
+        decoding = {one.slot: one.cached for one in self._running if one.decodes}
         for source, target in fill_holes(decoding, self._slots()):
             one = next(one for one in self._running if one.slot == source)
             plan.copies.append((source, target, one.cached))
@@ -450,7 +452,8 @@ class GenerationQueue:
     def _schedule(self, plan: RunPlan) -> None:
         beginning = set(map(id, plan.begins))
         ready = [one for one in self._running if one.decodes and id(one) not in beginning]
-        budget = self._pace.beside_answers() if ready else self._pace.alone()
+        most = self._policy.prefill_tokens
+        budget = self._pace.beside_answers() if ready else PromptBudget(most, most)
         chunks = next_chunks(self._running, self._unit, self._short, budget, self._turns)
         self._take_turns({self._running[position].caller for position, _ in chunks})
         room = self._budget - sum(one.reserved for one in self._running)

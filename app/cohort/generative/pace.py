@@ -29,8 +29,9 @@ PROPORTIONAL = 0.05
 class Pace:
     """Lets prompts take a share of the time that answers take, on average.
 
-    Each step of answers saves time for prompts, and prompts are computed once enough is saved. So
-    fewer than half of the steps have a part of a long prompt, and a short prompt is whole in one.
+    Each step of answers saves time for prompts, and prompts are computed once enough is saved.
+    Short prompts may use what was saved in many steps, and are whole in one. Parts of long prompts
+    only use the steps since the prompt before them, so fewer than half of the steps have one.
 
     A run of a prompt takes a fixed time, and one for each token. A line through recent ones gives
     both.
@@ -40,20 +41,16 @@ class Pace:
 
     def __init__(self, unit: int, most: int) -> None:
         self._unit, self._most = unit, most
-        self._step = self._saved = 0.0  # seconds
+        self._step = self._saved = self._saved_for_part = 0.0  # seconds
         self._means: list[float] = []  # over runs; see `learn`
 
-    def alone(self) -> PromptBudget:
-        """Return the budget of a step without answers; no one waits for it."""
-        self._saved = SAVED_STEPS * self._step
-        return PromptBudget(self._most, self._most)
-
     def beside_answers(self) -> PromptBudget:
-        """Return the budget of the next step."""
+        """Return the budget of the next step, whose answers wait for it."""
         part = PART_STEPS * self._step
-        if self._saved < part:
-            return PromptBudget(0, 0)
-        return PromptBudget(self._tokens(part), self._tokens(self._saved))
+        return PromptBudget(
+            self._tokens(part) if self._saved_for_part >= part else 0,
+            self._tokens(self._saved) if self._saved >= part else 0,
+        )
 
     def learn(self, tokens: int, seconds: float, step: float) -> None:
         """Learn from a step.
@@ -66,10 +63,14 @@ class Pace:
             old = self._means or new
             self._means = [a + NEW * (b - a) for a, b in zip(old, new, strict=True)]
         if step:
-            most = SAVED_STEPS * (self._step or step)
-            self._step += NEW * (step - self._step) if self._step else step
-            saved = self._saved + SHARE * self._step - (seconds if tokens else 0.0)
-            self._saved = min(max(saved, -most), most)
+            if not self._step:
+                self._step, self._saved = step, SAVED_STEPS * step
+            self._step += NEW * (step - self._step)
+            most = SAVED_STEPS * self._step
+            more = SHARE * self._step - (seconds if tokens else 0.0)
+            self._saved = min(max(self._saved + more, -most), most)
+            part = self._saved_for_part + more
+            self._saved_for_part = min(max(part, -most), PART_STEPS * self._step)
 
     def _tokens(self, available: float) -> int:
         """Return the tokens that take this time, in seconds."""

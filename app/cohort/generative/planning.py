@@ -13,6 +13,9 @@ from typing import NamedTuple, Protocol, TypeVar
 GROWTH = 64
 """Tokens that a sequence reserves at a time for its answer."""
 
+HOLE_TOKENS = 256
+"""Tokens of a sequence that are copied to fill one hole."""
+
 TILE = 32
 """Kernels compute this many tokens alike; a single one behind them gets other bits."""
 
@@ -262,13 +265,20 @@ def _stops(one: Planned, unit: int, left: int) -> list[int]:
     return [one.prompt]
 
 
-def fill_holes(decoding: Sequence[int], used: Collection[int]) -> list[tuple[int, int]]:
-    """Return the moves, from slot to slot, that fill the holes below the `decoding` slots.
+def fill_holes(decoding: Mapping[int, int], used: Collection[int]) -> list[tuple[int, int]]:
+    """Return the moves, from slot to slot, that fill holes below the `decoding` slots.
 
-    A step computes all slots up to the last decoding one, and each other slot costs a row of it.
+    A step computes all slots up to the last decoding one, and each hole costs a row of it. A
+    sequence only moves if it has at most `HOLE_TOKENS` for each hole, because its cache is copied.
 
+    decoding: The cached tokens of the decoding slots.
     used: All slots in use; others than the decoding ones do not move.
     """
     holes = [slot for slot in range(max(decoding, default=0)) if slot not in used]
-    pairs = zip(sorted(decoding, reverse=True), holes, strict=False)
-    return [(source, hole) for source, hole in pairs if hole < source]
+    moves: list[tuple[int, int]] = []
+    for source in sorted(decoding, reverse=True):
+        holes = [hole for hole in holes if hole < source]
+        if not holes or decoding[source] > HOLE_TOKENS * len(holes):
+            break
+        moves.append((source, holes.pop(0)))
+    return moves
