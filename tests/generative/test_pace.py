@@ -36,7 +36,7 @@ def next_budget(pace: Pace) -> tuple[int, PromptBudget]:
 
 
 def test_parts_of_long_prompts_have_a_share_of_the_time() -> None:
-    """A long prompt without end takes the share, in parts of the same time."""
+    """A long prompt without end takes at most the share, in parts of the same time."""
     pace, steps, prompts = learned(), 0, 0.0
     next_budget(pace)
     for _ in range(100):
@@ -47,7 +47,7 @@ def test_parts_of_long_prompts_have_a_share_of_the_time() -> None:
         pace.learn(budget.part, seconds(budget.part), STEP)
         prompts += seconds(budget.part)
     assert prompts <= (SHARE * steps + PART_STEPS) * STEP
-    assert prompts >= 0.8 * SHARE * steps * STEP
+    assert prompts >= 0.5 * steps * STEP
     assert steps >= 200  # for 100 parts
 
 

@@ -8,7 +8,7 @@ NEW = 0.2
 """The weight of a new duration in an estimate."""
 
 SHARE = 0.75
-"""Seconds of prompts for each second of the answers that wait for them, on average."""
+"""Maximum seconds of prompts for each second of the answers that wait for them, on average."""
 
 PART_STEPS = 1.75
 """The time of a part of a long prompt, in steps.
