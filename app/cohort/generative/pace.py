@@ -47,9 +47,9 @@ class Pace:
     def beside_answers(self) -> PromptBudget:
         """Return the budget of the next step, whose answers wait for it."""
         part = PART_STEPS * self._step
+        tokens = self._tokens(part)
         return PromptBudget(
-            self._tokens(part) if self._saved_for_part >= part else 0,
-            self._tokens(self._saved) if self._saved >= part else 0,
+            tokens if self._saved_for_part >= part else 0, tokens if self._saved >= part else 0
         )
 
     def learn(self, tokens: int, seconds: float, step: float) -> None:

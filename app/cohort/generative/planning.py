@@ -196,7 +196,7 @@ class PromptBudget(NamedTuple):
     """The tokens of prompts that a step computes.
 
     part: Tokens of long prompts, which are computed in parts; 0: none now.
-    whole: Tokens of short prompts, of which one is computed in any case; 0: none now.
+    whole: Tokens of short prompts, of which the first may have more; 0: none now.
     """
 
     part: int
