@@ -226,6 +226,15 @@ async def test_runs_have_the_options_that_the_runtime_looks_for(folder: Path) ->
         assert decoder._control.options.get_run_config_entry("gpu_graph_id") == "-1"
 
 
+async def test_threads_spin_between_the_nodes_of_a_step(folder: Path) -> None:
+    """Waking them up for each node takes longer than most nodes."""
+    async with serving(folder, SMALL) as served:
+        decoder = served.engine._queue._decoder
+        assert isinstance(decoder, SharedDecoder)
+        options = decoder._session.raw.get_session_options()
+        assert options.get_session_config_entry("session.intra_op.allow_spinning") == "1"
+
+
 async def test_a_long_prompt_delays_others_by_one_part_in_each_step(folder: Path) -> None:
     """While a prompt is computed in parts, each step also gives the others their next token."""
     async with serving(folder, SMALL) as served:

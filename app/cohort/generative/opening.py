@@ -88,6 +88,7 @@ def open_language_model(
         replace(source, path=folder / found.file, config=plain, preparation=None),
         token,
         runs_examples=False,
+        exclusive_threads=options.intra_op_threads or 0,  # a step has hundreds of short nodes
     )
     try:
         _check_signed(folder, opened.published)

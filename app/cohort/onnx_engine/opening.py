@@ -85,12 +85,14 @@ class VersionOpener:
         token: CancellationToken | None = None,
         *,
         runs_examples: bool = True,
+        exclusive_threads: int = 0,
     ) -> OpenVersion:
         """Open a version, and compare it with its examples.
 
         source: Its files and config.
         token: Cancels the opening and receives its current step; default None: not cancellable.
         runs_examples: False if the caller runs the examples; default True.
+        exclusive_threads: See `Opener.open`.
 
         Each file is hashed once. Raises LoadFailed with the reason, Untrusted and WorkCancelled.
         The LoadFailed is transient if the files changed since they were found.
@@ -113,10 +115,18 @@ class VersionOpener:
         )
         opener.model_name = source.name
         with closed_on_failure(source, opener):
-            return self._open(source, config, opener, runs_examples=runs_examples)
+            return self._open(
+                source, config, opener, runs_examples=runs_examples, threads=exclusive_threads
+            )
 
     def _open(
-        self, source: Source, config: ModelConfig, opener: Opener, *, runs_examples: bool
+        self,
+        source: Source,
+        config: ModelConfig,
+        opener: Opener,
+        *,
+        runs_examples: bool,
+        threads: int,
     ) -> OpenVersion:
         folder, token = source.path.parent, opener.token
         token.enter("reading its files")
@@ -135,7 +145,7 @@ class VersionOpener:
             token.enter("being inspected")
             inspected = None if self.inspector is None else self.inspector.inspect(opener)
         token.enter("opening a session")
-        session = opener.open()
+        session = opener.open(threads)
         preparation = source.preparation
         with first_runs(session, token) as runs_of:
             if preparation is not None:
