@@ -83,8 +83,9 @@ def test_an_answer_has_the_form_of_its_schema(client: httpx.Client) -> None:
 
 def test_a_caller_who_has_no_time_gets_an_error(client: httpx.Client) -> None:
     """Before the first event a stream is refused with a status."""
+    long = [{"role": "user", "content": "hello " * 2_000}]  # its first token takes longer
     for stream in (False, True):
-        body = {**ASKED, "max_tokens": 60_000, "timeout_ms": 1, "stream": stream}
+        body = {**ASKED, "messages": long, "max_tokens": 9, "timeout_ms": 1, "stream": stream}
         response = client.post(CHAT, json=body)
         assert response.status_code == 504, response.text
         assert response.json()["error"]["code"] == "timeout"

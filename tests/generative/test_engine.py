@@ -291,7 +291,7 @@ async def test_a_short_prompt_passes_the_long_one_in_progress(
             await other.first.wait()
             _, long = served.ask(greedy(prompt(200, 1), 2), caller="long")
             while sum(isinstance(one, Stepped) and one.prompt > 0 for one in served.events) < 4:
-                await asyncio.sleep(0)
+                await iterations(1)
             before = len(served.events)
             _, short = served.ask(greedy(prompt(8, 2), 2), caller=caller)
             await short.first.wait()

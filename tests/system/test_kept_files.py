@@ -48,7 +48,7 @@ def test_a_file_has_a_maximum_size(tmp_path: Path) -> None:
     path = tmp_path / "small"
     path.write_bytes(b"1234")
     assert read_content(path, 4) == b"1234"
-    with pytest.raises(ValueError, match="it has more than 3 bytes"):
+    with pytest.raises(ValueError, match="it is larger than 3 bytes"):
         read_content(path, 3)
 
 

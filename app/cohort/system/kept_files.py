@@ -39,7 +39,7 @@ def read_content(path: Path, most: int) -> bytes:
     finally:
         os.close(opened)
     if len(content) > most:
-        raise ValueError(f"it has more than {most:,} bytes")
+        raise ValueError(f"it is larger than {most} bytes")
     return content
 
 
