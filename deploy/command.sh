@@ -14,7 +14,7 @@ system=/usr/local/bin
 say() { echo "cohort: $*"; }
 
 on_path() {
-    case ":$PATH:" in *":$1:"* | *":$1/:"*) ;; *) return 1 ;; esac
+    case ":${PATH:-}:" in *":$1:"* | *":$1/:"*) ;; *) return 1 ;; esac
 }
 
 is_ours() {
@@ -51,7 +51,8 @@ link() {
 
 # Print the line that puts a folder on PATH, for the user's shell.
 advise() {
-    case ${SHELL##*/} in
+    shell=${SHELL:-}
+    case ${shell##*/} in
         fish) line="fish_add_path '$1'" ;;
         zsh) line="echo 'export PATH=\"$1:\$PATH\"' >>~/.zshrc && . ~/.zshrc" ;;
         bash) line="echo 'export PATH=\"$1:\$PATH\"' >>~/.bashrc && . ~/.bashrc" ;;

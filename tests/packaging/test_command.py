@@ -28,11 +28,12 @@ class Place:
     def ask(
         self, *arguments: str, path: str = "/usr/bin:/bin", shell: str = "", folder: str = ""
     ) -> subprocess.CompletedProcess[str]:
-        """Run the script with this PATH, SHELL and BIN."""
+        """Run the script with this PATH, and with HOME, SHELL and BIN where they are not empty."""
         home = str(self.home) if self.home.name else ""
+        given = {"HOME": home, "SHELL": shell, "BIN": folder}
         return subprocess.run(
             [self.checkout / "deploy" / "command.sh", *arguments],
-            env={"HOME": home, "PATH": path, "SHELL": shell, "BIN": folder},
+            env={"PATH": path} | {name: value for name, value in given.items() if value},
             capture_output=True, text=True, check=False,
         )  # fmt: skip
 
