@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 from collections import Counter
@@ -28,6 +29,7 @@ from cohort.http.fast_path.protocol import HotProtocol
 from cohort.http.predict import calls as predict
 from cohort.http.v1.calls import match_v1
 from cohort.http.v2.infer import match_infer
+from cohort.observability.access_log import AccessLog
 from cohort.process.service import Service
 from cohort.settings import read_settings
 from tests import onnx_models
@@ -526,3 +528,26 @@ async def test_every_request_gets_a_response_despite_a_bug(models: Path) -> None
             again = await server.ask([GOOD[0]] * 3, at_once=True)
             assert [answer.status for answer in again] == [200] * 3
             assert server.service.core.limit.leases == 0
+
+
+@pytest.mark.parametrize("logged", [False, True], ids=["", "logged"])
+async def test_requests_that_share_a_run_leave_no_reference_cycles(
+    models: Path, logged: bool
+) -> None:
+    """Each is freed at once, without the garbage collector, compressed or not."""
+    async with serving(models) as server:
+        server.hot.access_log = AccessLog(lambda _: None) if logged else None
+        packed = ask(
+            {"model": "mlp", "inputs": {"x": [ROW] * 30}}, "/predict", "accept-encoding: gzip"
+        )
+        gc.collect()
+        gc.disable()
+        try:
+            await server.ask([of("mlp", {"x": [ROW]}), packed] * 20, at_once=True)
+            for connection, _ in server.connections:
+                connection.connection_lost(None)
+            server.connections.clear()
+            alive = [one for one in gc.get_objects() if isinstance(one, HotCycle)]
+            assert [one for one in alive if one.protocol.hot is server.hot] == []
+        finally:
+            gc.enable()

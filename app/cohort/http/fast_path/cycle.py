@@ -301,7 +301,7 @@ class HotCycle(WorkElsewhere):
         self.response_complete = True
         self._release()
         self.protocol.send(self, status, encoded)
-        self._exchange = None
+        self._exchange = self.group = None  # they refer to it
 
     def _its_memory(self) -> MemoryHold:
         if self._memory is None:

@@ -11,7 +11,7 @@ from cohort.http.fast_path.heads import NOWHERE
 from cohort.http.fast_path.protocol import HotProtocol
 from cohort.http.fast_path.shared import Hot
 from cohort.observability.access_log import CALLER_LEFT, MAX_PATH, AccessLog, Facts
-from cohort.serving import Group
+from cohort.serving import Group, Lease
 
 
 class LoggedProtocol(HotProtocol):
@@ -30,7 +30,7 @@ class LoggedProtocol(HotProtocol):
         """Log the open requests as disconnected, and cancel them."""
         for cycle in self._open_cycles():
             if isinstance(cycle, HotCycle):
-                self._log(cycle, CALLER_LEFT, 0)
+                self._log(cycle, CALLER_LEFT, 0, cycle.lease or cycle.group)
         super().connection_lost(exc)
 
     def try_send_success(
@@ -39,22 +39,23 @@ class LoggedProtocol(HotProtocol):
         """Write and log a successful response, or return False if only `send` can."""
         if not HotProtocol.try_send_success(self, cycle, body, headers, group):
             return False
-        cycle.group = group
-        self._log(cycle, 200, len(body))
+        self._log(cycle, 200, len(body), group)
         return True
 
     def send(self, cycle: HotCycle, status: int, encoded: Encoded) -> None:
         """Log and write a response."""
         gone = self._ended or self.transport.is_closing()
-        self._log(cycle, CALLER_LEFT if gone else status, 0 if gone else len(encoded.body))
+        size, version = len(encoded.body), cycle.lease or cycle.group
+        self._log(cycle, CALLER_LEFT if gone else status, 0 if gone else size, version)
         super().send(cycle, status, encoded)
 
     def _queue(self, cycle: HotCycle) -> None:
         cycle.began = monotonic()  # uvloop's clock counts milliseconds
         HotProtocol._queue(self, cycle)
 
-    def _log(self, cycle: HotCycle, status: int, size: int) -> None:
-        head, version, served, variant = cycle.head, cycle.lease or cycle.group, None, ""
+    def _log(self, cycle: HotCycle, status: int, size: int, version: Lease | Group | None) -> None:
+        """Log a request and the version that answered it, if any."""
+        head, served, variant = cycle.head, None, ""
         if version is not None:
             served, variant = version.served, version.variant
         if (follow_from := (head, served, variant, status)) != self._follow_from:

@@ -12,6 +12,7 @@ from cohort.http.guards.heads import BLANKS
 from cohort.http.spans import end_http, http_attributes
 from cohort.observability.access_log import AccessLog
 from cohort.observability.tracing import Carrier, Tracer, trace_id_in
+from cohort.serving import Group, Lease
 
 _LINE = b"\r\ntraceparent:"
 
@@ -40,9 +41,9 @@ class TracedProtocol(LoggedProtocol):
             )
         LoggedProtocol._queue(self, cycle)
 
-    def _log(self, cycle: HotCycle, status: int, size: int) -> None:
+    def _log(self, cycle: HotCycle, status: int, size: int, version: Lease | Group | None) -> None:
         if self.hot.access_log is not None:
-            LoggedProtocol._log(self, cycle, status, size)
+            LoggedProtocol._log(self, cycle, status, size, version)
         if cycle.span is not None:
             head, root = cycle.head, self.hot.root
             route = head.route
