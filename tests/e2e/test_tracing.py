@@ -214,12 +214,14 @@ def wait_for_line(server: Cohort, text: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/models/m/predict", "/models/m/predict?server_timing"])
+@pytest.mark.parametrize("body", [b'{"inputs": {"x": [[1.0]]}}', b"{"])
 def test_a_refusal_has_its_status_and_a_line_with_its_trace(
-    server: Cohort, collector: Collector, path: str
+    server: Cohort, collector: Collector, path: str, body: bytes
 ) -> None:
     """The span names the error; the log line finds the trace."""
     trace_id, headers = caller()
-    answer = httpx.post(server.url + path, json={"inputs": {"x": [[1.0]]}}, headers=headers)
+    headers["content-type"] = "application/json"
+    answer = httpx.post(server.url + path, content=body, headers=headers)
     assert answer.status_code == 400
     root = collector.trace(trace_id)["SERVER"]
     assert root.attributes["http.response.status_code"] == 400
