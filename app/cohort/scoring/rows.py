@@ -126,7 +126,7 @@ def utf8_of(texts: Sequence[str]) -> Sequence[str]:
 class JsonRows:
     """Rows of JSON lines.
 
-    names: The columns, from the first lines of the file.
+    names: The columns.
     lines: The object of each line, or why it is not an object.
     places: The places of the model's inputs among `names`.
     """
@@ -227,7 +227,7 @@ class ArrowRows:
         """Return the values of each column."""
         names = self.batch.schema.names
         return {
-            name: [_plain(one) for one in self.batch.column(place).to_pylist()]
+            name: [_text_of_time(one) for one in self.batch.column(place).to_pylist()]
             for place, name in enumerate(names)
         }
 
@@ -256,9 +256,11 @@ def _of_numbers(spec: TensorSpec, columns: Sequence[pyarrow.Array], *, alone: bo
 
 def _plain(value: Any) -> Any:
     """Return a value of JSON for one of Arrow."""
-    if isinstance(value, (datetime, date, time)):
-        return value.isoformat()
-    return float(value) if isinstance(value, Decimal) else value
+    return float(value) if isinstance(value, Decimal) else _text_of_time(value)
+
+
+def _text_of_time(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, (datetime, date, time)) else value
 
 
 def read_values(spec: TensorSpec, columns: Sequence[list[Any]], *, alone: bool) -> Array:

@@ -49,7 +49,7 @@ CELL_IN_QUOTES = re.compile(rb'(?<![^,\r\n])"(?:[^"]++|"")*+("|\Z)')
 """A cell that begins with a quote. A quote within another cell is a character of it."""
 
 LINES_LOOKED_AT = 1000
-"""Lines of JSON whose keys become the columns of a file of another kind."""
+"""Lines of JSON whose keys may be a model's columns."""
 
 PICTURES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".tif", ".tiff", ".bmp"})
 
@@ -147,22 +147,31 @@ class CsvSource:
 
 
 class JsonSource:
-    """A file with a JSON object a line."""
+    """A file with a JSON object a line.
+
+    known: Its `names`; default: the keys of its first lines.
+    every_key: True if all lines count, because a file of another kind needs every column.
+    """
 
     unit = "bytes"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: Path, known: Sequence[str] | None = None, *, every_key: bool = False
+    ) -> None:
         self.path = path
         self.total = path.stat().st_size
+        self.names: Sequence[str] = known or self._keys(every_key=every_key)
+        if not self.names:
+            raise FileUnreadable(f"{path.name} has no line that is a JSON object")
+
+    def _keys(self, *, every_key: bool) -> list[str]:
         names: dict[str, None] = {}
-        with path.open("rb") as file:
+        with self.path.open("rb") as file:
             _skip_bom(file)
-            for line in islice(file, LINES_LOOKED_AT):
+            for line in file if every_key else islice(file, LINES_LOOKED_AT):
                 if isinstance(found := read_line(line), dict):
                     names.update(dict.fromkeys(found))
-        self.names: Sequence[str] = [*names]
-        if not names:
-            raise FileUnreadable(f"{path.name} has no line that is a JSON object")
+        return [*names]
 
     def slices(self) -> Iterator[Slice]:
         """Yield slices that end with a line."""
