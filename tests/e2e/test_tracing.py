@@ -289,18 +289,18 @@ def test_invalid_headers_of_callers_are_not_logged(server: Cohort, collector: Co
     assert "===" not in server.logged
 
 
+@pytest.mark.parametrize("prefix", ["", "/v1", "/v2"])
 def test_routes_of_fastapi_are_traced_and_probes_are_not(
-    server: Cohort, collector: Collector
+    server: Cohort, collector: Collector, prefix: str
 ) -> None:
-    """A route has the pattern of its path; what asks every second stays out."""
+    """A route has the whole pattern of its path; what asks every second stays out."""
     probe, headers = caller()
     httpx.get(f"{server.url}/health/ready", headers=headers)
     trace_id, headers = caller()
-    httpx.get(f"{server.url}/models/m", headers=headers)
+    httpx.get(f"{server.url}{prefix}/models/m", headers=headers)
     root = collector.trace(trace_id)["SERVER"]
-    assert (root.span.name, root.attributes["http.route"]) == (
-        "GET /models/{model}", "/models/{model}",
-    )  # fmt: skip
+    route = f"{prefix}/models/{{model}}"
+    assert (root.span.name, root.attributes["http.route"]) == (f"GET {route}", route)
     assert collector.of(probe) == []
 
 
