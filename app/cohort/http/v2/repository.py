@@ -50,7 +50,10 @@ def repository_router(plane: ControlPlane, *, authority: Authority) -> APIRouter
         return Response(status_code=200)
 
     @routes.post(
-        "/models/{model}/unload", summary="Unload a model", response_class=Response, dependencies=guard
+        "/models/{model}/unload",
+        summary="Unload a model",
+        response_class=Response,
+        dependencies=guard,
     )
     async def unload(request: Request, model: str) -> Response:
         """The model stays unloaded until it is loaded again. Requests in flight finish."""
