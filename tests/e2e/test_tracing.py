@@ -29,6 +29,7 @@ from tests.e2e.processes import Cohort, cohort, free_port, run_command
 from tests.waiting import wait_until
 
 STAGES = ("decode", "queue", "run", "encode")
+PICKED = {"inputs": {"index": [99]}}
 ROW = {"inputs": {"x": [[1.0, 2.0, 3.0]]}}
 PIPELINE = """
 inputs: {x: {}}
@@ -52,11 +53,12 @@ def collector() -> Iterator[Collector]:
 
 @pytest.fixture(scope="module")
 def server(collector: Collector, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
-    """One that traces to `collector`, with a model, a pipeline and a shadow."""
+    """One that traces to `collector`, with models, a pipeline and a shadow."""
     folder = tmp_path_factory.mktemp("traced")
     for place in ("m/1", "shadowed/1", "shadowed/2"):
         (folder / "models" / place).mkdir(parents=True)
         onnx_models.save(onnx_models.times(2.0), folder / "models" / place / "model.onnx")
+    onnx_models.save(onnx_models.gather(), folder / "models/pick/1/model.onnx")
     (folder / "models/steps/1").mkdir(parents=True)
     (folder / "models/steps/1/pipeline.yaml").write_text(PIPELINE)
     (folder / "rollouts.yaml").write_text(ROLLOUTS)
@@ -211,6 +213,16 @@ def test_a_trace_that_is_not_sampled_is_logged_and_not_exported(
 
 def wait_for_line(server: Cohort, text: str) -> None:
     wait_until(lambda: text in server.logged)
+
+
+def test_a_run_that_fails_is_below_the_request(server: Cohort, collector: Collector) -> None:
+    """Its time is not that of the queue."""
+    trace_id, headers = caller()
+    answer = httpx.post(f"{server.url}/models/pick/predict", json=PICKED, headers=headers)
+    assert answer.status_code == 400
+    found = collector.trace(trace_id, *STAGES)
+    assert found["SERVER"].attributes["error.type"] == "InvalidInput"
+    assert found["run"].attributes["cohort.batch.requests"] == 1
 
 
 @pytest.mark.parametrize("path", ["/models/m/predict", "/models/m/predict?server_timing"])
