@@ -180,16 +180,30 @@ def test_a_key_that_only_the_last_line_has_is_a_column() -> None:
     assert (first["note"], last["note"]) == ("", "last")
 
 
+@pytest.mark.parametrize("out", ["o.csv", "o.jsonl", "o.parquet"])
+def test_a_line_that_is_too_deep_to_be_written_is_a_row_that_fails(out: str) -> None:
+    """The others have their outputs."""
+    line = {**dict.fromkeys("abcd", 1.0), "deep": 1}
+    deep = json.dumps(line).replace("1}", "[" * 300 + "]" * 300 + "}")
+    Path("rows.jsonl").write_text(f"{json.dumps(line)}\n{deep}\n")
+    result = score("rows.jsonl", "one", out, "--columns", "a,b,c,d")
+    assert (result.exit_code, result.stderr) == (1, "")
+    assert "2 rows" in result.stdout
+    assert "1 failed" in result.stdout
+
+
 def test_values_of_parquet_that_json_lacks_are_kept() -> None:
     """Bytes become base64, and a decimal number keeps all its digits in CSV."""
     price = Decimal("12345678901234567.89")
-    columns = {"row": [[1.0, 2.0, 3.0, 4.0]], "bytes": [b"\xff"], "price": [price]}
+    times = pyarrow.array([[1]], pyarrow.list_(pyarrow.timestamp("ns")))
+    columns = {"row": [[1.0, 2.0, 3.0, 4.0]], "bytes": [b"\xff"], "price": [price], "times": times}
     pyarrow.parquet.write_table(pyarrow.table({**columns, "parts": [[b"\xff"]]}), "rows.parquet")
     assert score("rows.parquet", "one", "o.csv", "--columns", "row").exit_code == 0
     assert read_csv("o.csv")[0]["price"] == str(price)
     assert score("rows.parquet", "one", "o.jsonl", "--columns", "row").exit_code == 0
     line = json.loads(Path("o.jsonl").read_text())
     assert (line["bytes"], line["parts"], line["price"]) == ("/w==", ["/w=="], float(price))
+    assert line["times"] == ["1970-01-01T00:00:00.000000001"]
 
 
 def test_pictures_of_a_folder_are_scored_with_their_labels(models: Path) -> None:

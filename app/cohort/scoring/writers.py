@@ -15,7 +15,7 @@ import numpy as np
 import orjson
 
 from cohort.errors import quoted
-from cohort.scoring.rows import SURROGATES, ArrowRows, CsvRows, JsonRows, Rows
+from cohort.scoring.rows import SURROGATES, ArrowRows, CsvRows, JsonRows, Rows, text_of_time
 from cohort.scoring.scorer import Scored, is_single
 from cohort.scoring.sources import FileUnreadable, ParquetSource, Source
 from cohort.tensors import BY_NAME, Array, TensorSpec
@@ -261,7 +261,7 @@ def _for_json(value: object) -> object:
     """Return a value of Parquet that JSON lacks: bytes as base64, as in a request."""
     if isinstance(value, bytes):
         return b64encode(value).decode()
-    return float(value) if isinstance(value, Decimal) else str(value)
+    return float(value) if isinstance(value, Decimal) else str(text_of_time(value))
 
 
 def _is_plain(array: Array) -> bool:
