@@ -170,6 +170,18 @@ def test_parquet_and_json_lines_keep_their_types(models: Path) -> None:
     }
 
 
+def test_a_damaged_file_of_parquet_is_named() -> None:
+    """If a page cannot be read, there is one line and no result."""
+    pyarrow.parquet.write_table(pyarrow.table(dict(zip("abcd", ROWS.T, strict=True))), "r.parquet")
+    content = bytearray(Path("r.parquet").read_bytes())
+    content[4:44] = b"\xff" * 40
+    Path("r.parquet").write_bytes(content)
+    result = score("r.parquet", "one", "o.csv")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "r.parquet cannot be read in row group 0" in result.stderr
+    assert not Path("o.csv").exists()
+
+
 def test_a_key_that_only_the_last_line_has_is_a_column() -> None:
     """A file of another kind has a column for every key."""
     line = dict.fromkeys("abcd", 1)

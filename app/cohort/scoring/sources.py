@@ -248,7 +248,7 @@ class ParquetSource:
                 begin += rows
                 if skip >= rows:
                     continue
-                for batch in file.iter_batches(4096, row_groups=[group], use_threads=False):
+                for batch in _batches_of(file, group, self.path):
                     if skip < len(batch):
                         yield batch.slice(skip)
                     skip = max(skip - len(batch), 0)
@@ -375,6 +375,18 @@ def _before(
 ) -> Iterator[pyarrow.RecordBatch]:
     yield batch
     yield from batches
+
+
+def _batches_of(
+    file: pyarrow.parquet.ParquetFile, group: int, path: Path
+) -> Iterator[pyarrow.RecordBatch]:
+    from pyarrow import ArrowException  # noqa: PLC0415 - an extra
+
+    try:
+        yield from file.iter_batches(4096, row_groups=[group], use_threads=False)
+    except (ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())  # some have several lines
+        raise FileUnreadable(f"{path.name} cannot be read in row group {group}: {reason}") from None
 
 
 def _open_parquet(path: Path) -> pyarrow.parquet.ParquetFile:
