@@ -179,6 +179,20 @@ def test_rows_that_do_not_fit_are_refused(client: httpx.Client, rows: Any, says:
     assert says in answer.json()["error"]
 
 
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [("/models/house/predict", "rows"), ("/invocations?model=house", "dataframe_records")],
+)
+def test_objects_with_unknown_names_are_not_read_in_their_order(
+    client: httpx.Client, path: str, key: str
+) -> None:
+    """A model that names its features refuses rows with other names, which might mean others."""
+    row = {"a": 1, "b": 2, "c": 3}
+    answer = client.post(path, json={key: [row]})
+    assert answer.status_code == 400, answer.text
+    assert "column 'a' not found" in answer.json()["error"]
+
+
 @pytest.mark.parametrize("padding", [0, 5000])
 def test_the_word_nan_is_a_missing_value_on_every_api(client: httpx.Client, padding: int) -> None:
     """It is one also in a small body, which would be answered together with others."""
