@@ -1,8 +1,8 @@
 """Conversion of tables, as in pandas and CSV, to a model's inputs.
 
 If the columns have the names of the inputs, each column is one input. Otherwise all columns are the
-features of the only input. Features match by name if the model has names for them and knows any of
-the table's, or if the rows are objects, and by order otherwise.
+features of the only input. Features match by name if the model has names for them, and the rows are
+objects or any of the table's names is known. Otherwise they match by order.
 """
 
 from __future__ import annotations
@@ -157,7 +157,8 @@ def place_inputs(
 
     columns: The names of the columns; None if they are without names and in the model's order.
     width: The number of columns.
-    objects: True if the rows are objects, whose keys have no order.
+    objects: True if the rows are objects. Their keys may be the numbers of columns, as pandas
+        writes frames without names.
 
     Raises InvalidInput.
     """
@@ -167,7 +168,9 @@ def place_inputs(
     if len(specs) == 1:
         (spec,) = specs
         known = {*spec.columns}
-        if columns is not None and known and (objects or not known.isdisjoint(columns)):
+        numbers = columns is not None and [*columns] == [*map(str, range(width))]
+        named = objects and known and not numbers
+        if columns is not None and (named or not known.isdisjoint(columns)):
             check_columns(columns, spec.columns)
             places = _places(columns, spec.columns)
             return [range(width) if places == [*range(width)] else places]
