@@ -392,6 +392,15 @@ async def test_the_cache_bounds_a_request(folder: Path) -> None:
         assert len(answer.tokens[0]) == most - 10
 
 
+@pytest.mark.parametrize("tokens", [2, 8])
+async def test_a_short_context_is_enough(tokens: int, tmp_path: Path) -> None:
+    """The whole of it is used, by a prompt and an answer."""
+    write_decoder(tmp_path, DecoderShape(context=tokens))
+    async with serving(tmp_path, SMALL) as served:
+        answer = await served.solo(GenerationRequest((5,), None, GREEDY, ignore_end=True))
+        assert len(answer.tokens[0]) == tokens - 1
+
+
 async def test_a_full_queue_refuses_requests(folder: Path) -> None:
     """Requests beyond `max_waiting` are refused with Overloaded."""
     async with serving(folder, replace(SMALL, max_waiting=3)) as served:
