@@ -392,6 +392,12 @@ async def test_the_cache_bounds_a_request(folder: Path) -> None:
         assert len(answer.tokens[0]) == most - 10
 
 
+async def test_answers_may_take_minutes(folder: Path) -> None:
+    """Without `timeout_ms`, an answer is not cut after the 30 seconds of other models."""
+    async with serving(folder, SMALL) as served:
+        assert served.engine.timeout == 600
+
+
 @pytest.mark.parametrize("tokens", [2, 8])
 async def test_a_short_context_is_enough(tokens: int, tmp_path: Path) -> None:
     """The whole of it is used, by a prompt and an answer."""
