@@ -130,7 +130,11 @@ def sweep(beside: Path, prefix: str) -> None:
 
 @contextmanager
 def temporary_folder(beside: Path) -> Iterator[Path]:
-    """Yield a folder on the same disk as `beside`; delete it afterwards. Raises OSError."""
+    """Yield a folder on the same disk as `beside`; delete it afterwards. Raises OSError.
+
+    Folders that were made for it are deleted as well if they are empty.
+    """
+    made = [one for one in (beside, *beside.parents) if not one.exists()]
     try:
         beside.mkdir(parents=True, exist_ok=True)
         sweep(beside, _PREPARING)
@@ -142,3 +146,6 @@ def temporary_folder(beside: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):  # not empty
+            for one in made:
+                one.rmdir()
