@@ -74,7 +74,7 @@ def _check_kind(path: Path) -> None:
 
 
 def _hub(text: str) -> str:
-    """Return how to get a model of Hugging Face's hub; "" if `text` is no name there."""
+    """Return how to get a model of Hugging Face's hub; "" if `text` cannot be its name."""
     if not HUB_NAME.fullmatch(text) or Path(text).parent.exists():
         return ""
     return f"; download a model of huggingface.co first: hf download {text} --local-dir FOLDER"
