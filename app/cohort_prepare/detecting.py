@@ -113,9 +113,7 @@ def _by_name(path: Path) -> Framework | None:
     if len(of_suffix) == 1:
         return of_suffix[0]
     if suffix == ".onnx":
-        raise Misused(
-            f"{path.name} is an ONNX file already: cohort init NAME {path.name} serves it"
-        )
+        raise Misused(f"{path.name} is an ONNX file already: cohort init NAME {path} serves it")
     names = ", ".join(one.name for one in of_suffix or FRAMEWORKS.values())
     use = "several frameworks use" if of_suffix else "no framework is known for"
     files = f"files ending in {suffix}" if suffix else "files without a suffix"
