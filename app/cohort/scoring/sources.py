@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
@@ -368,11 +369,16 @@ def _before(
     yield from batches
 
 
+def check_parquet(name: str) -> None:
+    """Raise FileUnreadable if Parquet cannot be read or written here."""
+    if find_spec("pyarrow") is None:
+        raise FileUnreadable(f"{name} needs pyarrow: {how_to_install('score')}")
+
+
 def _open_parquet(path: Path) -> pyarrow.parquet.ParquetFile:
-    try:
-        from pyarrow import ArrowException, parquet  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise FileUnreadable(f"{path.name} needs pyarrow: {how_to_install('score')}") from None
+    check_parquet(path.name)
+    from pyarrow import ArrowException, parquet  # noqa: PLC0415 - an extra
+
     try:
         return parquet.ParquetFile(path)
     except ArrowException as error:
