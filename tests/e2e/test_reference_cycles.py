@@ -29,12 +29,10 @@ ROWS = [[1.0, 2.0, 3.0, 4.0]]
 
 
 class Served:
-    """A server without a garbage collector, its clients, and the file of its garbage."""
+    """A server without a garbage collector, the file of its garbage, and clients."""
 
-    def __init__(self, server: Cohort, file: Path) -> None:
-        self.server, self.file = server, file
-        self.http = httpx.Client(base_url=server.url, timeout=PATIENCE)
-        self.grpc: Any = grpc.insecure_channel(server.grpc)
+    def __init__(self, server: Cohort, file: Path, http: httpx.Client, channel: Any) -> None:
+        self.server, self.file, self.http, self.grpc = server, file, http, channel
 
     def post(self, path: str, status: int = 200, *, key: str = "all", **sent: Any) -> None:
         headers = {"x-api-key": key, **sent.pop("headers", {})}
@@ -132,9 +130,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GARBAGE_FILE", str(file))
-        with cohort(models, folder, program=PROGRAM, **settings) as server:
-            on = Served(server, file)
-            on.http.post(PREDICT, json={"inputs": {"x": ROWS}}, headers={"x-api-key": "spent"})
+        with (
+            cohort(models, folder, program=PROGRAM, **settings) as server,
+            httpx.Client(base_url=server.url, timeout=PATIENCE) as client,
+            grpc.insecure_channel(server.grpc) as channel,
+        ):
+            on = Served(server, file, client, channel)
+            on.post(PREDICT, key="spent", json={"inputs": {"x": ROWS}})
             yield on
 
 
