@@ -126,7 +126,7 @@ class GenerationRun:
 
     @property
     def first_success(self) -> GenerationRun | None:
-        """This run if one of its steps succeeded, or None."""
+        """This run if it computed a token or a part of a prompt, or None."""
         return self if self._succeeded else None
 
     @property
@@ -164,7 +164,7 @@ class GenerationRun:
             result.at = monotonic()
             result.seconds = result.at - before
             self.results.append(result)
-            self._succeeded |= not result.failed
+            self._succeeded |= bool(result.prompt or result.pieces)
             if self._ends(result, start):
                 return
             self._deliver(self)
