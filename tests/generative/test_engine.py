@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from threading import Event
 from typing import Any, Self
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -453,6 +454,25 @@ async def test_a_failing_run_ends_only_its_own_requests(
         _, none = await good.done
         assert none is None
         await idle(served)
+
+
+async def test_a_run_that_fails_does_not_count_as_a_success_of_its_device(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device that failed for good is reported until a run succeeds."""
+    successes, execute = [], steps.GenerationRun.execute
+
+    def note(run: steps.GenerationRun) -> None:
+        execute(run)
+        successes.append(run.first_success)
+
+    async with serving(folder, SMALL) as served:
+        monkeypatch.setattr(steps.GenerationRun, "execute", note)
+        failure = mock.Mock(side_effect=InferenceFailed("the run failed"))
+        monkeypatch.setattr(SharedDecoder, "prefill", failure)
+        _, failing = served.ask(greedy(prompt(5)))
+        await failing.done
+    assert set(successes) == {None}
 
 
 @pytest.mark.parametrize("kind", ["int4", "plain"])

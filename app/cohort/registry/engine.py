@@ -166,7 +166,7 @@ class EngineDescription:
 
 
 class Cancellable(Protocol):
-    """A request that was submitted.
+    """A request that was submitted. After its end it holds no reply, which may refer to it.
 
     times: After its run, the seconds that it waited, those of its run, and the run; None before.
     """
