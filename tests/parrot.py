@@ -230,6 +230,8 @@ class Parrot:
         timeout: float | None = None,
         priority: int = 0,
     ) -> NotedTicket:
+        if notes.charge is not None:
+            notes.charge([self.prepare(GenerationRequest(str(inputs["text_input"][0])))])
         saying = self.submit(inputs, reply, variant=notes.variant)
         assert isinstance(saying, Saying)
         return saying

@@ -266,9 +266,13 @@ class MembersUnfit(LoadFailed):
 
 
 def forget_locals(error: BaseException | None) -> None:
-    """Clear the frames of an error, which hold messages that no memory budget counts."""
+    """Release the frames of an error that was reported.
+
+    They hold messages that no memory budget counts, and often the error: a reference cycle.
+    """
     while error is not None:
         clear_frames(error.__traceback__)
+        error.__traceback__ = None
         error = error.__context__
 
 

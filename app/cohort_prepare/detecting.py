@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +14,8 @@ from cohort_prepare.failures import Misused
 from cohort_prepare.frameworks import ANY_FRAMEWORK, FRAMEWORKS, Framework, Reference
 from cohort_prepare.frameworks.callables import is_callable_reference
 from cohort_prepare.source import SourceModel
+
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 PICKLES = frozenset({".pkl", ".pickle", ".joblib", ".cloudpickle", ".dill"})
 
@@ -51,7 +54,7 @@ def open_source(
         if not is_callable_reference(text):
             raise Misused(
                 f"{quoted(text)} not found (expected a file, a folder or module:callable)"
-                f"{_beside(path)}"
+                f"{_hub(text) or _beside(path)}"
             )
     else:
         _check_kind(path)
@@ -70,10 +73,17 @@ def _check_kind(path: Path) -> None:
         raise Misused(f"{path} is neither a file nor a folder")
 
 
+def _hub(text: str) -> str:
+    """Return how to get a model of Hugging Face's hub; "" if `text` cannot be its name."""
+    if not HUB_NAME.fullmatch(text) or Path(text).parent.exists():
+        return ""
+    return f"; download a model of huggingface.co first: hf download {text} --local-dir FOLDER"
+
+
 def _beside(path: Path) -> str:
     """Return a message with the models in the folder where a file was looked for."""
     try:
-        names = sorted(one.name for one in path.parent.iterdir() if one.suffix in _suffixes())
+        names = sorted(one.name for one in path.parent.glob("[!.]*") if one.suffix in _suffixes())
     except OSError:
         return ""
     return available(names)
@@ -102,11 +112,12 @@ def _by_name(path: Path) -> Framework | None:
     of_suffix = [one for one in FRAMEWORKS.values() if suffix in one.suffixes]
     if len(of_suffix) == 1:
         return of_suffix[0]
-    names = ", ".join(one.name for one in of_suffix) or ", ".join(FRAMEWORKS)
-    raise Misused(
-        f"{path.name}: several frameworks use files ending in {suffix or 'no suffix'}; set "
-        f"--from ({names})"
-    )
+    if suffix == ".onnx":
+        raise Misused(f"{path.name} is an ONNX file already: cohort init NAME {path} serves it")
+    names = ", ".join(one.name for one in of_suffix or FRAMEWORKS.values())
+    use = "several frameworks use" if of_suffix else "no framework is known for"
+    files = f"files ending in {suffix}" if suffix else "files without a suffix"
+    raise Misused(f"{path.name}: {use} {files}; set --from ({names})")
 
 
 def architecture_of(folder: Path) -> str:

@@ -9,8 +9,15 @@ CohortError
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from cohort.errors import CohortError
+
+
+def name_path(path: Path, error: Exception) -> str:
+    """Return the error's sentence with the path, in place of the file's name if it begins so."""
+    sentence, name = str(error), f"{path.name} "
+    return f"{path} {sentence[len(name) :]}" if sentence.startswith(name) else f"{path}: {sentence}"
 
 
 class PrepareFailed(CohortError):

@@ -17,7 +17,7 @@ from onnx.external_data_helper import convert_model_to_external_data, load_exter
 from cohort.errors import LoadFailed
 from cohort.session import ANY_MODEL, Opener, SessionOptions
 from cohort.session.rules import EXTENSIONS
-from cohort_prepare.failures import Misused
+from cohort_prepare.failures import Misused, name_path
 from cohort_prepare.frameworks.onnx_values import MAX_INLINE_BYTES
 
 
@@ -64,7 +64,7 @@ def external_files(path: Path) -> list[str]:
     try:
         return Opener(path, rules=ANY_MODEL).external()
     except LoadFailed as error:
-        raise Misused(f"{path}: {error}") from error
+        raise Misused(name_path(path, error)) from error
 
 
 def model_size(path: Path) -> int:
@@ -78,7 +78,7 @@ def model_digest(path: Path) -> str:
     try:
         digests = opener.file_digests()
     except LoadFailed as error:
-        raise Misused(f"{path}: {error}") from error
+        raise Misused(name_path(path, error)) from error
     if len(digests) == 1:
         return digests[path.name]
     return hashlib.sha256("\n".join(digests.values()).encode()).hexdigest()
@@ -130,7 +130,11 @@ def sweep(beside: Path, prefix: str) -> None:
 
 @contextmanager
 def temporary_folder(beside: Path) -> Iterator[Path]:
-    """Yield a folder on the same disk as `beside`; delete it afterwards. Raises OSError."""
+    """Yield a folder on the same disk as `beside`; delete it afterwards. Raises OSError.
+
+    Folders that were made for it are deleted as well if they are empty.
+    """
+    made = [one for one in (beside, *beside.parents) if not one.exists()]
     try:
         beside.mkdir(parents=True, exist_ok=True)
         sweep(beside, _PREPARING)
@@ -142,3 +146,6 @@ def temporary_folder(beside: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):  # not empty
+            for one in made:
+                one.rmdir()

@@ -75,6 +75,11 @@ def test_an_integer_version_is_kept_as_its_text() -> None:
         ),
         (b'{"dataframe_split": {}}', "; POST /invocations takes MLflow's form"),
         (b'{"x": [1]}', "unknown key 'x' in the body; arrays go under 'inputs', by name; 'input'"),
+        (
+            b'{"messages": []}',
+            "'messages' in the body; POST /v1/chat/completions takes OpenAI's form",
+        ),
+        (b'{"prompt": "a"}', "'prompt' in the body; POST /v1/completions takes OpenAI's form"),
         (b'{"data": [1]}', "unknown key 'data' in the body; arrays go under 'inputs', by name"),
         (b'{"imput": [1]}', "unknown key 'imput' in the body; did you mean 'input'?"),
         (

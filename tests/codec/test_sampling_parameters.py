@@ -41,7 +41,7 @@ def test_every_parameter_reaches_the_request() -> None:
 
 
 def test_clients_that_send_only_strings_are_understood() -> None:
-    """Numbers may be decimal strings; lists and objects may be JSON text."""
+    """Numbers may be decimal strings; booleans, lists and objects may be JSON text."""
     given = {
         "max_new_tokens": "5",
         "temperature": "0.5",
@@ -49,8 +49,10 @@ def test_clients_that_send_only_strings_are_understood() -> None:
         "stop_words": '["a", "", "b"]',
         "logit_bias": '{"3": 1}',
         "bad_words": "",
+        "ignore_eos": "true",
     }
     request = read_generation("hi", given, Sampling())
+    assert request.ignore_end
     assert (request.max_tokens, request.stop) == (5, ("a", "b"))
     assert request.sampling == Sampling(0.5, logit_bias={3: 1.0}, seed=-7)
 

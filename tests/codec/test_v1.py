@@ -110,6 +110,7 @@ def test_text_nested_too_deep_is_refused() -> None:
         (b"{}", "neither 'instances' nor 'inputs'"),
         (b'{"input": [1]}', "; POST /models/{model}/predict takes this form"),
         (b'{"inputs": [{"name": "x", "data": [1]}]}', "; POST /v2/models/{model}/infer takes the"),
+        (b'{"messages": []}', "; POST /v1/chat/completions takes OpenAI's form"),
         (b'{"instance": [1]}', "did you mean 'instances'"),
         (b'{"instances": [1], "inputs": [1]}', "got both"),
         (b'{"instances": {"x": 1}}', "must be a list"),

@@ -146,3 +146,13 @@ def test_steps_travel_with_the_model(tmp_path: Path) -> None:
     model = onnx_models.mlp()
     onnx.helper.set_model_props(model, {"cohort.steps": "[1, 2"})
     assert read_steps(model) == ()
+
+
+def test_a_failure_leaves_no_folder_of_a_model(tmp_path: Path) -> None:
+    """Folders that were made for a temporary folder are deleted, unless they have a file."""
+    kept = tmp_path / "kept"
+    with pytest.raises(Misused), onnx_files.temporary_folder(tmp_path / "models/chat"):
+        raise Misused("no")
+    with onnx_files.temporary_folder(kept):
+        (kept / "model.onnx").touch()
+    assert [*tmp_path.iterdir()] == [kept]

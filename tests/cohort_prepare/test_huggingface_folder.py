@@ -26,7 +26,7 @@ def model():
 @pytest.mark.parametrize(
     ("function", "says"),
     [
-        ("saved", r"^mood/config\.json has no architecture"),
+        ("saved", r"^mood/config\.json is missing or has no architecture"),
         ("model", "huggingface_saving:model returns int, not a folder: call save_pretrain"),
     ],
 )

@@ -275,8 +275,7 @@ def test_external_data_that_is_not_there_is_wrong_use(tmp_path: Path, size: int)
 def test_file_that_is_absent_is_said(tmp_path: Path) -> None:
     """The error also names the other possible form."""
     said = inspected(tmp_path / "absent.onnx", code=MISUSED)["error"]
-    assert "does not exist" in said
-    assert "NAME/VERSION" in said
+    assert "is neither an ONNX file nor a NAME or NAME/VERSION" in said
 
 
 def test_weights_outside_and_sparse_are_told_apart(tmp_path: Path) -> None:
@@ -358,3 +357,9 @@ def test_layers_are_found_by_what_repeats() -> None:
     assert find_blocks(irregular) == []
     few = [*irregular, *["Same"] * (MIN_FOLDED - 4)]
     assert find_blocks(few) == []
+
+
+def test_a_name_with_a_typing_error_is_refused_with_the_model_that_was_meant() -> None:
+    """Models of the folder are suggested."""
+    done = run("inspect", "irsi/1", COHORT_MODELS=str(MODELS))
+    assert (done.exit_code, "did you mean 'iris'?" in done.stderr) == (MISUSED, True)

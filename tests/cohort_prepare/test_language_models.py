@@ -61,7 +61,11 @@ def test_a_language_model_is_known_by_its_architecture(
         ("BertModel", "", "--from huggingface without --precision"),
         ("LlamaForCausalLM", "tokenizer.json", r"no tokenizer.json: save it with AutoTokenizer"),
         ("LlamaForCausalLM", "model.safetensors", "no safetensors weights: save the model again"),
-        ("LlamaForCausalLM", "config.json", r"config.json has no architecture: save the model"),
+        (
+            "LlamaForCausalLM",
+            "config.json",
+            r"config.json is missing or has no architecture: save the model",
+        ),
     ],
 )
 def test_what_a_folder_lacks_is_said_before_the_builder_starts(

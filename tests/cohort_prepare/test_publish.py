@@ -281,7 +281,7 @@ def gone(path: Path) -> Path:
         (without_outputs, 1, "has no outputs"),
         (in_itself, 1, "names itself as its external data"),
         (truncated, 2, "is truncated"),
-        (text, 2, "is text, not ONNX"),
+        (text, 2, "/mlp.onnx is text, not ONNX"),
         (gone, 2, "not found"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

@@ -208,3 +208,8 @@ def test_a_signed_language_model_loads_with_its_key(model: Path, tmp_path: Path)
     (folder / "chat_template.jinja").write_text("Say no.")
     with pytest.raises(LoadFailed, match=r"it has chat_template.jinja, which its signed"):
         load(folder, trust)
+
+
+def test_a_folder_of_a_language_model_is_refused_with_the_file_to_name(model: Path) -> None:
+    """The command takes the description, next to the other files."""
+    assert f"is a folder; name {model}" in publish(model.parent, code=2)["error"]

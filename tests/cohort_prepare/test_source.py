@@ -110,3 +110,20 @@ def model():
         file.write(f"{os.getpid()} ")
     return LinearRegression().fit([[0.0, 1.0], [1.0, 0.0]], [0.0, 1.0])
 """
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("meta-llama/Llama-3.2-1B", "hf download meta-llama/Llama-3.2-1B --local-dir FOLDER"),
+        ("model.onnx", "is an ONNX file already: cohort init NAME model.onnx serves it"),
+        ("notes.md", "no framework is known for files ending in .md; set --from"),
+        ("lost.pt", r"not found \(expected a file, a folder or module:callable\)$"),
+    ],
+)
+def test_an_argument_that_is_no_source_is_refused_with_the_next_step(text: str, said: str) -> None:
+    """Nothing is loaded, and hidden files are not suggested."""
+    for name in ("model.onnx", "notes.md", ".hidden.txt"):
+        Path(name).touch()
+    with pytest.raises(Misused, match=said), open_source(text):
+        raise AssertionError

@@ -344,6 +344,7 @@ def test_a_date_that_the_datatype_does_not_have_is_refused(
         ("x: {standardise: {mean: [1], std: 1}}", "1 numbers in mean for 3 columns"),
         ("x: {standardise: {mean: 1, std: 0}}", "std must not be 0"),
         ("city: {date: [year], categories: [a]}", "use either categories or date, not both"),
+        ("xx: {image: {}}", "the model has no such input; did you mean 'x'?"),
         ("city: {date: []}", "date: it is empty; name at least one of year"),
         ("town: {date: [year]}", "neither an input town nor town_year"),
     ],

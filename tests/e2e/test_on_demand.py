@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import httpx
@@ -18,7 +19,7 @@ from grpc import StatusCode, aio
 from cohort.registry import RESTING
 from cohort.session import open_session
 from tests import onnx_models
-from tests.e2e.processes import Cohort, cohort, free_port
+from tests.e2e.processes import MODELS, Cohort, cohort, free_port
 from tests.e2e.scrape import Scrape
 from tests.rpc.client import connected
 from tests.waiting import until
@@ -278,3 +279,14 @@ async def test_what_an_operator_loads_beyond_the_limit_goes_once_it_is_idle(
             return [one["default_version"] for one in models].count(None) == 2
 
         await until(one_is_left)
+
+
+def test_clients_find_language_models_that_are_not_loaded(tmp_path: Path) -> None:
+    """OpenAI's list has them, since a request loads them."""
+    copytree(MODELS / "smalltalk", tmp_path / "models/smalltalk")
+    onnx_models.save(onnx_models.mlp(seed=0), tmp_path / "models/mlp/1/model.onnx")
+    with cohort(tmp_path / "models", tmp_path, max_loaded_models=1) as server:
+        assert states(server)["smalltalk"] == "UNAVAILABLE"
+        listed = server.get("/v1/models").json()["data"]
+        assert [one["id"] for one in listed] == ["smalltalk"]
+        assert server.get("/v1/models/smalltalk").json()["object"] == "model"

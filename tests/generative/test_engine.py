@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from threading import Event
-from typing import Any
+from typing import Any, Self
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -25,7 +26,13 @@ from cohort.errors import (
     NotReady,
     Overloaded,
 )
-from cohort.generation import Conversation, GenerationRequest, Sampling
+from cohort.generation import (
+    Conversation,
+    GenerationRequest,
+    Piece,
+    PreparedGeneration,
+    Sampling,
+)
 from cohort.generative import factory, planning, steps
 from cohort.generative.config import describe_export
 from cohort.generative.decoder import SharedDecoder
@@ -386,6 +393,21 @@ async def test_the_cache_bounds_a_request(folder: Path) -> None:
         assert len(answer.tokens[0]) == most - 10
 
 
+async def test_answers_may_take_minutes(folder: Path) -> None:
+    """Without `timeout_ms`, an answer is not cut after the 30 seconds of other models."""
+    async with serving(folder, SMALL) as served:
+        assert served.engine.timeout == 600
+
+
+@pytest.mark.parametrize("tokens", [2, 8])
+async def test_a_short_context_is_enough(tokens: int, tmp_path: Path) -> None:
+    """The whole of it is used, by a prompt and an answer."""
+    write_decoder(tmp_path, DecoderShape(context=tokens))
+    async with serving(tmp_path, SMALL) as served:
+        answer = await served.solo(GenerationRequest((5,), None, GREEDY, ignore_end=True))
+        assert len(answer.tokens[0]) == tokens - 1
+
+
 async def test_a_full_queue_refuses_requests(folder: Path) -> None:
     """Requests beyond `max_waiting` are refused with Overloaded."""
     async with serving(folder, replace(SMALL, max_waiting=3)) as served:
@@ -432,6 +454,25 @@ async def test_a_failing_run_ends_only_its_own_requests(
         _, none = await good.done
         assert none is None
         await idle(served)
+
+
+async def test_a_run_that_fails_does_not_count_as_a_success_of_its_device(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device that failed for good is reported until a run succeeds."""
+    successes, execute = [], steps.GenerationRun.execute
+
+    def note(run: steps.GenerationRun) -> None:
+        execute(run)
+        successes.append(run.first_success)
+
+    async with serving(folder, SMALL) as served:
+        monkeypatch.setattr(steps.GenerationRun, "execute", note)
+        failure = mock.Mock(side_effect=InferenceFailed("the run failed"))
+        monkeypatch.setattr(SharedDecoder, "prefill", failure)
+        _, failing = served.ask(greedy(prompt(5)))
+        await failing.done
+    assert set(successes) == {None}
 
 
 @pytest.mark.parametrize("kind", ["int4", "plain"])
@@ -495,6 +536,50 @@ async def test_requests_of_tensors_get_whole_texts(folder: Path) -> None:
                 {"text_input": np.array(["12 34"], object)},
                 lambda outputs, error: None,
             )
+
+
+class Meter:
+    """Counts the tokens of a request. Implements `TokenUse`."""
+
+    used = settled = 0
+    first: asyncio.Event
+
+    def charge(self, prompts: Sequence[PreparedGeneration]) -> Self:
+        self.first = asyncio.Event()
+        self.charged = sum(len(one.prompt) + one.max_tokens for one in prompts)
+        return self
+
+    def pieces(self, pieces: Sequence[Piece]) -> None:
+        self.used += sum(len(piece.tokens) for piece in pieces)
+        self.first.set()
+
+    def settle(self) -> None:
+        self.settled += 1
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_requests_of_tensors_are_charged_for_their_tokens(folder: Path, leaves: bool) -> None:
+    """They pay for all they may take, and get unused tokens back at the end or on leaving."""
+    async with serving(folder, SMALL) as served:
+        wanted = await served.solo(GenerationRequest("12 34", 50, GREEDY, ignore_end=True))
+        meter = Meter()
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        ticket = served.engine.submit_with(
+            RequestNotes({"max_tokens": 50, "ignore_eos": True}, charge=meter.charge),
+            {"text_input": np.array(["12 34"] * 2, object)},
+            partial(_answered, done),
+        )
+        usage, _ = wanted.done.result()
+        assert (meter.charged, meter.settled) == (2 * (usage.prompt + 50), 0)
+        if leaves:
+            await meter.first.wait()
+            ticket.cancel()
+            assert meter.settled
+            assert 0 < meter.used < 100
+        else:
+            await done
+            assert meter.settled
+            assert meter.used == 100
 
 
 async def test_events_have_the_variant_of_their_request(folder: Path) -> None:

@@ -150,6 +150,7 @@ async def test_details_have_the_reason_of_the_end(client: httpx.AsyncClient) -> 
 
 WRONG: list[tuple[Any, str]] = [
     ({}, "text_input is missing"),
+    ({"prompt": "a"}, "text_input is missing"),
     ({"text_input": ["a"]}, "text_input must be a string, got a list"),
     ({"text_input": "a", "parameters": 3}, "parameters must be a JSON object, got 3"),
     ({"text_input": "a", "temperature": -1}, "temperature must be a number from 0 to 2"),

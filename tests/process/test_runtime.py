@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from cohort import Runtime, create_app
 from cohort.errors import DeadlineExceeded, InvalidInput, ModelNotFound, NotReady, VersionNotFound
 from cohort.settings import SettingsInvalid
 from tests import onnx_models
-from tests.waiting import PATIENCE, until, wait_until
+from tests.waiting import PATIENCE, iterations, until, wait_until
 
 ROWS = np.array([[0.5, -1.25, 3.0, 0.001], [1.0, 2.0, 3.0, 4.0]], np.float32)
 
@@ -116,6 +118,32 @@ async def test_errors_are_those_of_every_api(
         with pytest.raises(error):
             await runtime.infer(**asked)
         assert await runtime.infer("mlp", {"x": ROWS})
+
+
+async def test_a_request_that_fails_in_a_rollout_is_freed_without_the_garbage_collector(
+    tmp_path: Path, folders: dict[str, Any]
+) -> None:
+    """Its error, which the rollout counts, refers to its inputs."""
+    for version in (1, 2):
+        onnx_models.save(onnx_models.table(), tmp_path / f"models/table/{version}/model.onnx")
+    rollouts = tmp_path / "rollouts.yaml"
+    rollouts.write_text(
+        "table: {variants: {a: {version: 1, weight: 1}, b: {version: 2, weight: 1}}}\n"
+    )
+    async with Runtime(models=tmp_path / "models", rollouts=rollouts, **folders) as runtime:
+        asked = []
+        gc.disable()
+        try:
+            for _ in range(5):
+                index = np.array([[9]])
+                asked.append(weakref.ref(index))
+                with suppress(InvalidInput):
+                    await runtime.infer("table", {"index": index})
+            del index
+            await iterations()
+            assert [inputs() for inputs in asked] == [None] * 5
+        finally:
+            gc.enable()
 
 
 async def test_a_runtime_that_has_ended_takes_nothing(

@@ -151,7 +151,10 @@ def test_error_names_file_key_and_remedy() -> None:
             "max_batch_size: 8",
             "unknown key 'max_batch_size'; did you mean batching.max_batch_size?",
         ),
-        ("batching: {timeout_ms: 8}", "unknown key 'timeout_ms'; did you mean timeout_ms?"),
+        (
+            "batching: {timeout_ms: 8}",
+            "unknown key 'timeout_ms'; it belongs at the top level of the file",
+        ),
         ("providers: cpu", "must be a list, got the string 'cpu'; write [cpu]"),
         ("providers: [gpu]", "'gpu' is not an execution provider; did you mean 'cuda'?"),
         ("providers: [MPS]", "'MPS' is not an execution provider; did you mean 'coreml'?"),

@@ -250,7 +250,7 @@ def test_rows_that_influence_each_other_run_alone() -> None:
     [
         (("rows.csv", "mlq", "o.csv"), "model 'mlq' not found; did you mean 'mlp'?"),
         (("rows.csv", "mlp", "o.txt"), "must end in .csv, .parquet, .jsonl"),
-        (("none.csv", "mlp", "o.csv"), "none.csv is not there"),
+        (("none.csv", "mlp", "o.csv"), "none.csv not found"),
         (("wide.csv", "mlp", "o.csv"), "the model reads 4 columns, the file has 5"),
         (("rows.csv", "mlp", "o.csv", "--columns", "a,b,c,e"), "the file has no column 'e'"),
         (("rows.csv", "mlp", "o.csv", "--outputs", "z"), "output 'z' not found"),
@@ -354,7 +354,7 @@ def test_files_of_a_bucket_are_read_and_written(
         assert score("rows.csv", "one", "scored.csv").exit_code == 0
         assert bucket.get("out/scored.csv") == Path("scored.csv").read_bytes()
         result = score(f"{bucket.url}/in/none.csv", "one", "x.csv")
-        assert "none.csv is not there" in result.stderr
+        assert "none.csv not found" in result.stderr
 
 
 def test_a_model_with_a_fixed_number_of_rows_gets_that_many(models: Path) -> None:
@@ -401,3 +401,12 @@ def test_a_full_disk_is_reported_with_the_file_that_has_no_room() -> None:
     assert full.returncode == 2
     assert re.search(r"scored\.csv\.partial/\S+: File too large", full.stderr), full.stderr
     assert score("rows.csv", "mlp", "scored.csv").exit_code == 0
+
+
+def test_a_parquet_result_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the extra, before anything is written."""
+    monkeypatch.setattr("cohort.scoring.sources.find_spec", lambda name: None)
+    write_csv("rows.csv", ROWS.tolist())
+    result = score("rows.csv", "mlp", "scored.parquet")
+    assert (result.exit_code, "cohort[score]" in result.stderr) == (2, True)
+    assert not list(Path().glob("scored*"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -293,6 +295,24 @@ def test_a_run_that_fails_for_all_is_not_retried(error: CohortError) -> None:
     assert plane.counts.codes == {error.code: 2}
     assert error.log_context == {"model": "m", "version": "1"}
     plane.assert_nothing_held()
+
+
+@pytest.mark.parametrize("blames_input", [True, False])
+def test_a_failed_run_is_freed_without_the_garbage_collector(blames_input: bool) -> None:
+    """Its error's traceback refers to its rows."""
+    rows: list[weakref.ref[Any]] = []
+
+    def run(inputs: Arrays) -> Outputs:
+        rows.append(weakref.ref(inputs["x"]))
+        raise InferenceFailed("the run failed", blames_input=blames_input)
+
+    plane = Plane(FakeEngine(run))
+    gc.disable()
+    try:
+        plane.answer(*requests(1, 2))
+        assert [row() for row in rows] == [None]
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(

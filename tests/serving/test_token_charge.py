@@ -76,12 +76,17 @@ async def test_a_caller_that_leaves_pays_for_what_it_got(tmp_path: Path) -> None
         web.charge_tokens(1)
 
 
-async def test_requests_of_tensors_are_refused_without_tokens(tmp_path: Path) -> None:
-    """They are charged at their end."""
-    web = caller(10)
-    web.charge_tokens(10)
+async def test_requests_of_tensors_are_charged_before_they_are_queued(tmp_path: Path) -> None:
+    """The quota refuses a second request while the first may still use it."""
+    web = caller(WHOLE)
+    text = {"text_input": np.array(["one two three"], object)}
     async with open_aviary(tmp_path) as aviary:
-        with aviary.plane.pick("m", context=RequestContext(caller=web)) as lease:
-            text = {"text_input": np.array(["one two"], object)}
-            with pytest.raises(Overloaded):
-                lease.submit(text, lambda outputs, error: None)
+        aviary.parrot.pauses_after = 1
+        context = RequestContext(caller=web)
+        with (
+            aviary.plane.pick("m", context=context) as first,
+            aviary.plane.pick("m", context=context) as second,
+        ):
+            first.submit(text, lambda outputs, error: None)
+            with pytest.raises(Overloaded, match=f"may take {WHOLE}"):
+                second.submit(text, lambda outputs, error: None)

@@ -363,3 +363,8 @@ def test_workers_are_a_number_or_one_for_each_core(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys, "platform", "darwin")
     assert read_settings({"workers": "auto"}).workers == 1
     assert problems(workers="2") == {"workers": "more than 1 needs Linux"}
+
+
+def test_an_argument_with_a_typing_error_is_refused_with_the_setting_that_was_meant() -> None:
+    """Arguments of `Runtime` and `create_app` have the names of settings."""
+    assert problems(prot=1) == {"prot": "is not a setting; did you mean 'port'?"}

@@ -245,11 +245,11 @@ def _inline(token: Token) -> str:
 def _paragraphs(kind: Kind, line: int, text: str) -> Iterator[Passage]:
     """Divide a docstring, comment or message at blank lines, list items and definitions.
 
-    Code is left out: doctests, fenced blocks, and lines indented after `::` or click's `\\b`.
+    Code is left out: doctests, fenced blocks, lines indented after `::`, and click's `\\b` blocks.
     """
     block: list[str] = []
     start = line
-    fenced = False
+    fenced = click_block = False
     literal: int | None = None
     for number, raw in enumerate(text.split("\n"), line):
         stripped = raw.strip()
@@ -259,8 +259,8 @@ def _paragraphs(kind: Kind, line: int, text: str) -> Iterator[Passage]:
             stripped = ""
         elif fenced or stripped.startswith((">>>", "... ", "|", "+-")):
             stripped = ""
-        elif stripped == "\b":
-            literal, stripped = indent, ""
+        elif stripped == "\b" or click_block:
+            click_block, stripped = bool(stripped), ""
         elif literal is not None and stripped:
             if indent > literal:
                 stripped = ""

@@ -19,7 +19,7 @@ from cohort.errors import MODEL_NAME
 from cohort.pipelines.document import MAX_STEPS, MAX_TENSORS, NAME_SCHEMA, STEP_NAME, Pipeline
 from cohort.pipelines.document import RANGES as PIPELINE_RANGES
 from cohort.repository import ModelConfig, Range, parse_yaml
-from cohort.repository.model_config import RANGES
+from cohort.repository.model_config import RANGES, REQUEST_SECONDS
 from cohort.rollouts.config import ROLLOUT_RANGES, Written
 from cohort_prepare.recipe import RECIPE_RANGES, ModelRecipe
 
@@ -48,7 +48,14 @@ class OperatorFile(NamedTuple):
         return (EXAMPLES / self.name).read_text(encoding="utf-8")
 
 
-CONFIG = OperatorFile("config.yaml", "Cohort: config.yaml of a model", ModelConfig, RANGES)
+def _extend_config(schema: Schema) -> None:
+    """Add the default of the time limit, which the type leaves open for language models."""
+    schema["properties"]["timeout_ms"]["default"] = REQUEST_SECONDS * 1000
+
+
+CONFIG = OperatorFile(
+    "config.yaml", "Cohort: config.yaml of a model", ModelConfig, RANGES, _extend_config
+)
 ROLLOUTS = OperatorFile("rollouts.yaml", "Cohort: rollouts.yaml", Written, ROLLOUT_RANGES)
 RECIPE = OperatorFile("recipe.yaml", "Cohort: a recipe for a model", ModelRecipe, RECIPE_RANGES)
 KEYS = OperatorFile("keys.yaml", "Cohort: API keys", list[ApiKey], KEY_RANGES)

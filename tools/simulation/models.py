@@ -304,7 +304,7 @@ def prepare(
         None,
         result,
         replace(policy, max_batch_size=result.profile.max_batch_size),
-        source.config.timeout_ms / 1000,
+        source.config.timeout(),
         NO_LIMIT,
         Published(),
         None,

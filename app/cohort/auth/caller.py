@@ -94,17 +94,15 @@ class Caller:
         self.in_flight += 1
         return True
 
-    def charge_tokens(self, tokens: int, *, whole: bool = True) -> None:
+    def charge_tokens(self, tokens: int) -> None:
         """Charge tokens of a language model; a negative number gives them back.
-
-        whole: False to charge them even if the quota is exhausted, because they were used.
 
         Raises Overloaded, and counts that, if the quota is exhausted.
         """
         quota = self._tokens
         if quota is None:
             return
-        if tokens < 0 or not whole:
+        if tokens < 0:
             quota.correct(tokens, monotonic())
         elif wait := quota.take(tokens, monotonic()):
             self.refused["tokens"] = self.refused.get("tokens", 0) + 1

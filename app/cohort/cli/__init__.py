@@ -51,16 +51,16 @@ def cli() -> None:
     Put a model at models/NAME/VERSION/model.onnx, for example models/iris/1/model.onnx. Then:
 
     \b
-        cohort init mine my.onnx         add a model, with a config to fill in
-        cohort check                     validate models and configs
-        cohort profile iris              measure speed; show the batching chosen
-        cohort serve                     serve ./models on 127.0.0.1:8000
-        cohort top                       show live requests and latency
-        cohort bench --model iris        run a load test
-        cohort score rows.csv …          score a file of rows
-      cohort serve /srv/models --port 9000
-      curl -s localhost:8000/predict -H 'content-type: application/json' \\
-           -d '{"model": "iris", "inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}'
+    cohort init mine my.onnx         add a model, with a config to fill in
+    cohort check                     validate models and configs
+    cohort profile iris              measure speed; show the batching chosen
+    cohort serve                     serve ./models on 127.0.0.1:8000
+    cohort top                       show live requests and latency
+    cohort bench --model iris        run a load test
+    cohort score rows.csv …          score a file of rows
+    cohort serve /srv/models --port 9000
+    curl -s localhost:8000/predict -H 'content-type: application/json' \\
+         -d '{"model": "iris", "inputs": {"features": [[5.1, 3.5, 1.4, 0.2]]}}'
 
     Every option of serve is also an environment variable: --port 9000 is COHORT_PORT=9000.
     """

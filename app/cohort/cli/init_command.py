@@ -71,12 +71,12 @@ def init(
     A running server serves the model within seconds. Nothing is overwritten.
 
     \b
-      cohort init mine                          models/mine/1/ and models/mine/config.yaml
-        cohort init mine my.onnx                  and models/mine/1/model.onnx
-        cohort init mine better.onnx --version 2
-        cohort init mine my.onnx --labels names.txt
-        cohort init mine my.onnx --transform      and transform.py, with a test
-        cohort init both --pipeline mine --pipeline better    models/both/pipeline.yaml
+    cohort init mine                       models/mine/1/, models/mine/config.yaml
+    cohort init mine my.onnx               and models/mine/1/model.onnx
+    cohort init mine better.onnx --version 2
+    cohort init mine my.onnx --labels names.txt
+    cohort init mine my.onnx --transform   and transform.py, with a test
+    cohort init both --pipeline mine --pipeline better   models/both/pipeline.yaml
     """
     settings = options.settings_from(context)
     if settings.remote:

@@ -40,8 +40,8 @@ def new(
     for the keys file, with the key's SHA-256 only. Servers reread the file when it changes.
 
     \b
-      cohort key new web >web.key && tail -n +2 web.key >>keys.yaml
-      cohort key new batch --model iris --rate 100 --concurrency 10
+    cohort key new web >web.key && tail -n +2 web.key >>keys.yaml
+    cohort key new batch --model iris --rate 100 --concurrency 10
     """
     from cohort.auth import digest_of, new_key, parse_keys
     from cohort.errors import ConfigInvalid

@@ -145,8 +145,8 @@ def plan(
     profile allows shared runs, their plan is shown as well.
 
     \b
-      cohort profile digits --json >digits.json
-      cohort plan --rate 20000 --p99 50ms --profile digits.json --overhead 60us --spare 1
+    cohort profile digits --json >digits.json
+    cohort plan --rate 20000 --p99 50ms --profile digits.json --overhead 60us --spare 1
     """
     from cohort.planning import (
         Unreachable,

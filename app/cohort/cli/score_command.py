@@ -59,8 +59,8 @@ def score(
     """Write FILE with a model's outputs next to each row.
 
     \b
-        cohort score rows.csv --model iris --out scored.csv
-        cohort score photos/ --model seen --out labels.jsonl
+    cohort score rows.csv --model iris --out scored.csv
+    cohort score photos/ --model seen --out labels.jsonl
 
     FILE is .csv, .parquet (needs the extra score), .jsonl or a folder of pictures, here or at
     s3://, gs:// or az://. A row that fails has its reason in the column 'error'; the exit code is

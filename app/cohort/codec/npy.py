@@ -9,6 +9,7 @@ import re
 import sys
 from ast import literal_eval
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from io import BytesIO
 from math import prod
 from typing import Any
@@ -25,6 +26,9 @@ NPY = "application/x-npy"
 
 MAX_HEADER_BYTES = 1024
 """Maximum bytes of a header; arrays of one datatype have about 128."""
+
+KNOWN_HEADERS = 128
+"""Headers whose contents are kept: `literal_eval` is slow and leaves reference cycles."""
 
 COPIED_AT_ONCE = 1 << 20
 """Bytes written at once: a tenth of a millisecond."""
@@ -64,6 +68,7 @@ def read_npy(body: bytes) -> Array:
     return np.frombuffer(body, dtype, offset=start).reshape(shape, order="F" if fortran else "C")
 
 
+@lru_cache(maxsize=KNOWN_HEADERS)
 def _read_header(header: bytes) -> tuple[np.dtype[Any], bool, tuple[int, ...]]:
     try:
         fields = literal_eval(header.decode())

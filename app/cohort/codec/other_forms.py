@@ -6,11 +6,13 @@ from collections.abc import Mapping
 
 from cohort.codec.long_json import LISTS
 
-SIMPLE, V1, V2, MLFLOW = (
+SIMPLE, V1, V2, MLFLOW, CHAT, COMPLETIONS = (
     "/models/{model}/predict",
     "/v1/models/{model}:predict",
     "/v2/models/{model}/infer",
     "/invocations",
+    "/v1/chat/completions",
+    "/v1/completions",
 )
 
 
@@ -29,6 +31,8 @@ def _form(document: Mapping[str, object]) -> tuple[str, str]:
         return MLFLOW, "MLflow's"
     if "instances" in document or "signature_name" in document:
         return V1, "TensorFlow Serving's"
+    if "messages" in document or "prompt" in document:
+        return CHAT if "messages" in document else COMPLETIONS, "OpenAI's"
     if names_tensors(inputs):
         return V2, "the Open Inference"
     if isinstance(inputs, dict) or "input" in document:

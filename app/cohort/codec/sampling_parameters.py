@@ -2,8 +2,8 @@
 
 Names are OpenAI's. Some names of Triton's backends are accepted as well: `stop_words`,
 `random_seed`, `max_new_tokens`, `ignore_eos`. A parameter that is null counts as absent. Some
-clients send only strings, so a number may be a decimal string, and a list or an object may be JSON
-text.
+clients send only strings, so a number may be a decimal string, and a boolean, a list or an object
+may be JSON text.
 """
 
 from __future__ import annotations
@@ -202,9 +202,10 @@ def read_flag(name: str, value: object, *, default: bool = False) -> bool:
     """Return a boolean, or `default` if it is absent. Raises InvalidInput."""
     if value is None:
         return default
-    if not isinstance(value, bool):
+    flag = _plain(value)
+    if not isinstance(flag, bool):
         raise InvalidInput(f"{name} must be true or false, got {shown(value)}", name)
-    return value
+    return flag
 
 
 def _unpacked(given: Mapping[str, object]) -> Mapping[str, object]:

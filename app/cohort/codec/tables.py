@@ -1,8 +1,8 @@
 """Conversion of tables, as in pandas and CSV, to a model's inputs.
 
 If the columns have the names of the inputs, each column is one input. Otherwise all columns are the
-features of the only input. Features match by name if the model's file has any of the names, and by
-order otherwise.
+features of the only input. Features match by name if the model has names for them, and the rows are
+objects or any of the table's names is known. Otherwise they match by order.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Table:
                 spec.dtype  # noqa: B018 - raises for what cannot be sent
         named, names = isinstance(self.first, dict), self.names
         width = _width(self.first) if names is None else len(names)
-        places = place_inputs(names, width, specs)
+        places = place_inputs(names, width, specs, objects=named)
         if places == [range(width)] and not named:
             return {specs[0].name: specs[0].fit(make_input(specs[0], self._rows))}
         columns = [Column(spec, place) for spec, place in zip(specs, places, strict=True)]
@@ -147,12 +147,18 @@ def check_rows(rows: Sequence[Any], width: int, first: int) -> None:
 
 
 def place_inputs(
-    columns: Sequence[str] | None, width: int, specs: Sequence[TensorSpec]
+    columns: Sequence[str] | None,
+    width: int,
+    specs: Sequence[TensorSpec],
+    *,
+    objects: bool = False,
 ) -> Sequence[Place]:
     """Return the place of each input in a table.
 
     columns: The names of the columns; None if they are without names and in the model's order.
     width: The number of columns.
+    objects: True if the rows are objects. Their keys may be the numbers of columns, as pandas
+        writes frames without names.
 
     Raises InvalidInput.
     """
@@ -161,7 +167,10 @@ def place_inputs(
         return _places(columns, names)
     if len(specs) == 1:
         (spec,) = specs
-        if columns is not None and not {*spec.columns}.isdisjoint(columns):
+        known = {*spec.columns}
+        numbers = columns is not None and [*columns] == [*map(str, range(width))]
+        named = objects and known and not numbers
+        if columns is not None and (named or not known.isdisjoint(columns)):
             check_columns(columns, spec.columns)
             places = _places(columns, spec.columns)
             return [range(width) if places == [*range(width)] else places]

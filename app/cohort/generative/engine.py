@@ -26,7 +26,14 @@ from cohort.generative.sequence import Prepared, TextTicket
 from cohort.generative.text_rows import SideQueue, TextRows
 from cohort.generative.tool_calls import make_tool_reader
 from cohort.generative.vocabulary import Vocabulary
-from cohort.registry import EngineDescription, LeaseCount, RequestNotes, RequestQueue, RunNow
+from cohort.registry import (
+    EngineDescription,
+    LeaseCount,
+    RequestNotes,
+    RequestQueue,
+    RunNow,
+    TokenUse,
+)
 from cohort.session import AssignedNode, Session, Signature
 from cohort.tensors import Arrays, TensorSpec
 
@@ -189,7 +196,7 @@ class GenerativeEngine:
             caller=notes.caller,
             variant=notes.variant,
         )
-        return self._submit_rows(inputs, reply, notes.parameters, send, priority)
+        return self._submit_rows(inputs, reply, notes.parameters, send, priority, notes.charge)
 
     def side_queue(self, *, max_requests: int, shadow: bool) -> RequestQueue:
         """Return a queue of requests that metrics do not count; those of shadows go last."""
@@ -221,6 +228,7 @@ class GenerativeEngine:
         parameters: Mapping[str, object],
         send: Callable[[Prepared, GenerationReply], TextTicket],
         priority: int,
+        charge: Callable[[Sequence[PreparedGeneration]], TokenUse] | None = None,
     ) -> TextRows:
         texts = [str(text) for text in inputs["text_input"].ravel()]
         if len(texts) > self._queue.room_for(max(priority, 0)):
@@ -230,7 +238,7 @@ class GenerativeEngine:
             asked = [read_generation(text, parameters, self.sampling) for text in texts]
             return [self.prepare(one) for one in asked]
 
-        return TextRows(prepare_all, sum(map(len, texts)), send, reply)
+        return TextRows(prepare_all, sum(map(len, texts)), send, reply, charge=charge)
 
     def describe(self) -> EngineDescription:
         """See `Engine`."""

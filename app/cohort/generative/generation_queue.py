@@ -213,11 +213,11 @@ class GenerationQueue:
         self._end(ticket, DeadlineExceeded(ticket.timeout))
 
     def _end(self, ticket: TextTicket, error: CohortError | None) -> None:
-        if ticket.over:
+        reply, ticket.reply = ticket.reply, None
+        if reply is None:
             return
-        ticket.over = True
         self._forget(ticket, "OK" if error is None else error.code)
-        ticket.reply.ended(ticket.usage, error)
+        reply.ended(ticket.usage, error)
 
     def _forget(self, ticket: TextTicket, code: str) -> None:
         if (timer := self._timers.pop(ticket, None)) is not None:
@@ -336,7 +336,8 @@ class GenerationQueue:
         for ticket, some in pieces.items():
             ticket.answered += len(some)
             ticket.open_choices -= sum(bool(piece.finish) for piece in some)
-            ticket.reply.pieces(some)
+            if ticket.reply is not None:
+                ticket.reply.pieces(some)
             if not ticket.open_choices:
                 self._end(ticket, None)
 

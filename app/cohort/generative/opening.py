@@ -50,6 +50,8 @@ from cohort.tensors import BY_NAME
 MIN_SHARE = 4
 """By default, a cache takes free memory divided by this number."""
 
+ANSWER_SECONDS = 600.0
+"""Maximum time of a request by default, as of OpenAI's clients: long answers take minutes."""
 
 DESCRIBING = (
     *("genai_config.json", "config.json", "generation_config.json"),
@@ -274,7 +276,7 @@ class OpenedLanguageModel:
             self._limits,
             queue,
             description=self.describe,
-            timeout=self._config.timeout_ms / 1000,
+            timeout=self._config.timeout(ANSWER_SECONDS),
             example=self._example,
         )
 

@@ -44,7 +44,7 @@ class TextTicket:
     """A request with its choices. Implements `Cancellable`; used on the event loop.
 
     prepared: The request.
-    reply: Receives the answer.
+    reply: Receives the answer; None after its end or cancellation.
     arrived: The time of its arrival, in seconds on the monotonic clock.
     timeout: Its time limit in seconds, for messages.
     priority: Its priority.
@@ -53,7 +53,6 @@ class TextTicket:
     counted: True if metrics count it.
     on_cancel: Called with it if it is cancelled.
 
-    over: True after its end.
     cached: The tokens of its prompt that another request had computed.
     logits: The logits behind its prompt, FP32 [vocabulary], while a choice still has to begin.
     """
@@ -73,15 +72,20 @@ class TextTicket:
         on_cancel: Callable[[TextTicket], None],
         on_over: Callable[[Callable[[], None]], bool],
     ) -> None:
-        self.prepared, self.reply = prepared, reply
+        self.prepared = prepared
+        self.reply: GenerationReply | None = reply
         self.arrived, self.timeout = monotonic(), timeout
         self.priority, self.caller = priority, caller
         self.variant, self.counted = variant, counted
         self._on_cancel, self._on_over = on_cancel, on_over
-        self.over = False
         self.answered = self.cached = 0
         self.open_choices = prepared.request.choices
         self.logits: Array | None = None
+
+    @property
+    def over(self) -> bool:
+        """True after its end or cancellation."""
+        return self.reply is None
 
     @property
     def usage(self) -> Usage:
@@ -90,8 +94,8 @@ class TextTicket:
 
     def cancel(self) -> None:
         """See `Cancellable`."""
-        if not self.over:
-            self.over = True
+        if self.reply is not None:
+            self.reply = None
             self._on_cancel(self)
 
     def when_over(self, then: Callable[[], None]) -> bool:

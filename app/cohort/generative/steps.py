@@ -117,12 +117,17 @@ class GenerationRun:
         self.seconds = 0.0
         self.interrupted = False
         self.results: deque[StepResult] = deque()
-        self.first_success: object | None = None
+        self._succeeded = False
 
     @property
     def runs(self) -> Sequence[GenerationRun]:
         """This run, as its only part."""
         return (self,)
+
+    @property
+    def first_success(self) -> GenerationRun | None:
+        """This run if it computed a token or a part of a prompt, or None."""
+        return self if self._succeeded else None
 
     @property
     def sequences(self) -> Sequence[ChoiceSequence]:
@@ -159,7 +164,7 @@ class GenerationRun:
             result.at = monotonic()
             result.seconds = result.at - before
             self.results.append(result)
-            self.first_success = self.first_success or (not result.failed and self)
+            self._succeeded |= bool(result.prompt or result.pieces)
             if self._ends(result, start):
                 return
             self._deliver(self)

@@ -13,6 +13,7 @@ from cohort.batching import Outputs, Reply, Times
 from cohort.errors import CohortError, InferenceFailed, Overloaded
 from cohort.generation import GenerationReply, Piece, Usage
 from cohort.generative.sequence import Prepared, TextTicket
+from cohort.registry import TokenUse
 from cohort.tensors import Arrays
 
 LONG_CHARACTERS = 4096
@@ -27,13 +28,13 @@ class TextRows:
     send: Queues one of them.
     reply: Called once, with all answers or the first error.
     choices: The choices of each prompt; default: one each.
+    charge: As in `RequestNotes`; default None.
 
     If they are short, raises what `prepare` and `send` raise.
     """
 
     times: Times | None = None
     remembered = False
-    tokens = 0
 
     def __init__(
         self,
@@ -43,8 +44,11 @@ class TextRows:
         reply: Reply,
         *,
         choices: Sequence[int] = (),
+        charge: Callable[[Sequence[Prepared]], TokenUse] | None = None,
     ) -> None:
         self._send = send
+        self._charge = charge
+        self._use: TokenUse | None = None
         self._choices = choices
         self._reply: Reply | None = reply
         self._texts: list[str] = []
@@ -75,17 +79,22 @@ class TextRows:
         self._left, self._texts = len(prepared), [""] * firsts[-1]
         if not prepared:
             self._answer()
+            return
+        if self._charge is not None:
+            self._use = self._charge(prepared)
         try:
             for row, one in zip(firsts, prepared, strict=False):
                 self._tickets.append(self._send(one, _RowReply(self, row)))
         except CohortError:
-            for ticket in self._tickets:
-                ticket.cancel()
+            self._stop()
             raise
 
-    def add(self, row: int, text: str) -> None:
-        """Add to the text of a row."""
-        self._texts[row] += text
+    def pieces(self, row: int, pieces: Sequence[Piece]) -> None:
+        """Add pieces to the texts of the rows from `row`."""
+        if self._use is not None:
+            self._use.pieces(pieces)
+        for piece in pieces:
+            self._texts[row + piece.choice] += piece.text
 
     def ended(self, error: CohortError | None) -> None:
         """Count the end of a row; the last one or an error is the reply."""
@@ -103,6 +112,7 @@ class TextRows:
 
     def _answer(self) -> None:
         reply, self._reply = self._reply, None
+        self._settle()
         if reply is not None:
             outputs: Outputs = [np.array(self._texts, np.object_)]
             reply(outputs, None)
@@ -110,8 +120,16 @@ class TextRows:
     def cancel(self) -> None:
         """See `Cancellable`."""
         self._reply = None
+        self._stop()
+
+    def _stop(self) -> None:
         for ticket in self._tickets:
             ticket.cancel()
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._use is not None:
+            self._use.settle()
 
     def when_over(self, then: Callable[[], None]) -> bool:
         """See `Cancellable`."""
@@ -124,11 +142,10 @@ class _RowReply:
     _row: int
 
     def pieces(self, pieces: Sequence[Piece]) -> None:
-        for piece in pieces:
-            self._rows.add(self._row + piece.choice, piece.text)
+        self._rows.pieces(self._row, pieces)
 
     def ended(self, usage: Usage, error: CohortError | None) -> None:
-        self._rows.tokens += usage.prompt + usage.answer
+        del usage
         self._rows.ended(error)
 
 

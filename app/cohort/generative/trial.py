@@ -66,7 +66,7 @@ def parts_are_exact(decoder: Decoder, unit: int, most: int) -> bool:
     False also if a large model takes too long to find out, or the context is short.
     """
     body = min(most, decoder.length - unit - 1) // TILE * TILE
-    if not body:
+    if body <= 0:
         return False
     prompt = [(7 * one + 3) % decoder.vocabulary for one in range(body + unit + 1)]
     rests = range(2, unit + 2)

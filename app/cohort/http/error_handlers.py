@@ -76,7 +76,7 @@ _PATHS = tuple(
             r"|/[^/]+/(predict|infer)",
             "POST /models/{model}/predict",
         ),
-        (r"/v1/responses|(/v1)?/chat/completions?", "POST /v1/chat/completions"),
+        (r"/v1/responses|.*/chat/completions?", "POST /v1/chat/completions"),
         (r"/(healthz|livez|live|health/(liveness|alive))", "GET /health/live"),
         (r"/(readyz|ready|health/readiness|v2/health)", "GET /health/ready"),
     )

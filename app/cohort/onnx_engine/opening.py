@@ -107,7 +107,7 @@ class VersionOpener:
             options=config.session,
             memory_limit_mb=config.memory_limit_mb,
             max_output_bytes=config.max_output_mb * 2**20,
-            decoder_seconds=None if config.trust_decoder else config.timeout_ms / 1000,
+            decoder_seconds=None if config.trust_decoder else config.timeout(),
             rules=self.rules,
             cache=self.cache,
             room=ROOM,

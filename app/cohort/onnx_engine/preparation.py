@@ -140,7 +140,7 @@ def _prepare(opened: OpenVersion, cache: Path | None, token: CancellationToken) 
         exclusive,
         result,
         policy,
-        config.timeout_ms / 1000,
+        config.timeout(),
         limit_outputs(session.inputs, session.outputs, config.max_output_mb * 2**20),
         opened.published,
         example,

@@ -18,7 +18,17 @@ from cohort.operating.description import (
     list_served,
 )
 from cohort.operating.drawings import NOT_ON_DISK, Drawable
-from cohort.registry import Catalog, Engine, Readable, State, TextEngine, TokenCounter, VersionEntry
+from cohort.registry import (
+    RESTING,
+    Catalog,
+    Engine,
+    Readable,
+    State,
+    TextEngine,
+    TokenCounter,
+    VersionEntry,
+)
+from cohort.repository import GENAI_FILE
 from cohort.rollouts import Rollouts
 from cohort.tensors import only_vectors
 
@@ -112,7 +122,7 @@ class ModelReader:
         )
 
     def text_models(self) -> list[str]:
-        """Return the names of the language models and encoders of text that serve."""
+        """Return the names of the language models and encoders of text that answer requests."""
         return [
             name
             for name, model in self.registry.catalog.items()
@@ -161,10 +171,15 @@ class ModelReader:
 
 
 def _takes_text(entry: VersionEntry) -> bool:
-    """Return True for a language model, and for an encoder of text without names of classes."""
+    """Return True for a language model, and for an encoder of text without names of classes.
+
+    If a request loads the model, only a genai_config.json shows that it is a language model.
+    """
     engine = entry.engine
-    if engine is None or isinstance(engine, TextEngine):
-        return engine is not None
+    if engine is None:
+        return entry.reason == RESTING and entry.source.path.name == GENAI_FILE
+    if isinstance(engine, TextEngine):
+        return True
     counts = isinstance(engine, TokenCounter)
     return counts and only_vectors(engine.outputs) is not None and not class_names(engine)
 

@@ -112,7 +112,7 @@ class PipelineEngines:
             wiring = connect(pipeline, look_up, graph)
         except LoadFailed as error:
             raise MembersUnfit(str(error), needs=graph.needs, missing=missing) from error
-        return PreparedPipeline(pipeline, wiring, config.timeout_ms / 1000, digest, published)
+        return PreparedPipeline(pipeline, wiring, config.timeout(), digest, published)
 
     def start(self, prepared: PreparedPipeline, site: Site) -> PipelineEngine:
         """Serve a pipeline."""

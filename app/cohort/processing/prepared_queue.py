@@ -210,12 +210,12 @@ class PreparedRequest:
         context = copy_context()  # the steps of a pipeline behind it belong to the same trace
 
         def do() -> None:
-            result: tuple[Any, Exception | None]
             try:
-                result = work(), None
+                result = work()
             except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a response
-                result = None, error
-            loop.call_soon_threadsafe(done, *result, context=context)
+                loop.call_soon_threadsafe(done, None, error, context=context)
+            else:
+                loop.call_soon_threadsafe(done, result, None, context=context)
 
         self._future = self._owner.workroom.submit(do, size)
 

@@ -257,7 +257,8 @@ def _make(
     for name, one in asked.items():
         if block is not None and name == block.spec.name:
             continue
-        context = StepContext(name, one, own, folder, signature.tables)
+        joined = block.spec.name if block else None
+        context = StepContext(name, one, own, folder, signature.tables, joined)
         kind = _kind(context)
         if not kind:
             spec = context.model_input()

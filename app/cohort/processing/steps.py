@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from cohort.batching import RunFeeds
-from cohort.errors import LoadFailed
+from cohort.errors import LoadFailed, did_you_mean
 from cohort.repository import InputConfig
 from cohort.tensors import Array, Arrays, TensorSpec
 
@@ -80,6 +80,7 @@ class StepContext:
     inputs: The model's inputs by name.
     folder: The folder of the version, with the files that a step needs.
     tables: The number of entries of each table that an input of the model indexes, by input name.
+    block: The name of the model's input whose columns are `inputs`; default: none.
     """
 
     name: str
@@ -87,12 +88,14 @@ class StepContext:
     inputs: Mapping[str, TensorSpec]
     folder: Path
     tables: Mapping[str, int] = field(default_factory=dict)
+    block: str | None = None
 
     def model_input(self) -> TensorSpec:
         """Return the model's input of this name. Raises LoadFailed if it does not exist."""
         spec = self.inputs.get(self.name)
         if spec is None:
-            raise self.problem(f"the model has no such input; available: {', '.join(self.inputs)}")
+            names = [*self.inputs, *filter(None, [self.block])]
+            raise self.problem(f"the model has no such input{did_you_mean(self.name, names)}")
         return spec
 
     @contextmanager

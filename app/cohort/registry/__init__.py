@@ -42,7 +42,7 @@ from cohort.registry.engine import (
     TextDescription,
     TextEngine,
     TokenCounter,
-    TokenTicket,
+    TokenUse,
     Unmeasured,
     VersionDirectory,
 )
@@ -101,7 +101,7 @@ __all__ = [
     "TextDescription",
     "TextEngine",
     "TokenCounter",
-    "TokenTicket",
+    "TokenUse",
     "Unload",
     "Unmeasured",
     "VersionDirectory",

@@ -17,6 +17,7 @@ from cohort.batching import BatchEvent, BatchPolicy, Outputs, Reply, RunResult, 
 from cohort.generation import (
     GenerationReply,
     GenerationRequest,
+    Piece,
     PreparedGeneration,
     Sampling,
     ToolReader,
@@ -165,7 +166,7 @@ class EngineDescription:
 
 
 class Cancellable(Protocol):
-    """A request that was submitted.
+    """A request that was submitted. After its end it holds no reply, which may refer to it.
 
     times: After its run, the seconds that it waited, those of its run, and the run; None before.
     """
@@ -296,6 +297,16 @@ class BatchEngine(Engine, RequestQueue, Protocol):
         """
 
 
+class TokenUse(Protocol):
+    """The charge of a request to a language model for its tokens, on the event loop."""
+
+    def pieces(self, pieces: Sequence[Piece]) -> None:
+        """Count new pieces of the answer."""
+
+    def settle(self) -> None:
+        """Give back what was not used, at the end of the request."""
+
+
 class RequestNotes(NamedTuple):
     """The parts of a request that are not inputs.
 
@@ -304,6 +315,8 @@ class RequestNotes(NamedTuple):
     no_store: True if its answer must neither come from a cache nor be stored in one.
     sequence: The sequence in its header x-sequence-id; "": it has no such header.
     variant: The rollout's variant that it is for, if the model is a language model; "": no variant.
+    charge: Charges its caller for its prepared prompts, if the model is a language model. Raises
+        Overloaded. None: the caller has no quota of tokens.
     """
 
     parameters: Mapping[str, object] = MappingProxyType({})
@@ -311,6 +324,7 @@ class RequestNotes(NamedTuple):
     no_store: bool = False
     sequence: str = ""
     variant: str = ""
+    charge: Callable[[Sequence[PreparedGeneration]], TokenUse] | None = None
 
 
 class NotedTicket(Cancellable, Protocol):
@@ -320,16 +334,6 @@ class NotedTicket(Cancellable, Protocol):
     """
 
     remembered: bool
-
-
-@runtime_checkable
-class TokenTicket(Protocol):
-    """A request of tensors to a language model.
-
-    tokens: The tokens of its prompts and answers, once it has ended.
-    """
-
-    tokens: int
 
 
 @runtime_checkable

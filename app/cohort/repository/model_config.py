@@ -190,6 +190,10 @@ class PagePolicy:
     download: bool = False
 
 
+REQUEST_SECONDS = 30.0
+"""Maximum time of a request by default."""
+
+
 @with_config(ConfigDict(extra="forbid", allow_inf_nan=False))
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
@@ -203,7 +207,8 @@ class ModelConfig:
         {latest: 1}. Versions of a rollout are always loaded.
     session: Options of ONNX Runtime's session.
     batching: Which requests share a run.
-    timeout_ms: Maximum time of a request; requests may ask for less; default 30000.
+    timeout_ms: Maximum time of a request; requests may ask for less; default 30000: a
+        language model has 600000.
     objective_ms: Time within which requests should be answered, for latency alerts; default None:
         no objective. It ends no request.
     memory_limit_mb: Maximum memory of a session's runs on the CPU and on CUDA, without its weights;
@@ -248,7 +253,7 @@ class ModelConfig:
     ] = VersionPolicy()
     session: SessionOptions = field(default_factory=SessionOptions)
     batching: BatchPolicy = field(default_factory=BatchPolicy)
-    timeout_ms: float = 30_000.0
+    timeout_ms: float | None = None
     objective_ms: float | None = None
     memory_limit_mb: int | None = None
     max_output_mb: int = 1024
@@ -278,6 +283,10 @@ class ModelConfig:
     def changes_signature(self) -> bool:
         """True if callers' inputs or outputs differ from the model's."""
         return bool(self.inputs or self.outputs or self.state or self.transform)
+
+    def timeout(self, default: float = REQUEST_SECONDS) -> float:
+        """Return the maximum time of a request in seconds; `default` if none is configured."""
+        return default if self.timeout_ms is None else self.timeout_ms / 1000
 
 
 A_DAY_MS = 86_400_000

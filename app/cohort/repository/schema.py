@@ -87,8 +87,12 @@ def _explain(details: ErrorDetails, file: str, kind_of_file: type) -> Problem:
     if kind == "unexpected_keyword_argument":
         key, known = str(location[-1]), _keys_at(kind_of_file, location[:-1])
         elsewhere = [path for path in _paths(kind_of_file) if path[-1] == key]
-        hint = f"; did you mean {'.'.join(elsewhere[0])}?" if elsewhere else ""
-        sentence = f"unknown key {quoted(key)}{hint}" if hint else unknown_key(key, known)
+        if elsewhere == [(key,)]:
+            sentence = f"unknown key {quoted(key)}; it belongs at the top level of the file"
+        elif elsewhere:
+            sentence = f"unknown key {quoted(key)}; did you mean {'.'.join(elsewhere[0])}?"
+        else:
+            sentence = unknown_key(key, known)
         return Problem(file, _dotted(location[:-1]), sentence)
     if kind == "invalid":
         return Problem(file, _dotted(location), details["msg"])

@@ -87,8 +87,9 @@ class ObservedRequest:
                 reply(outputs, error)
             finally:
                 self._replying = False
-                if self._closed is not None:
-                    self._report_outcome(*self._closed)
+                closed, self._closed = self._closed, None  # its error refers to this request
+                if closed is not None:
+                    self._report_outcome(*closed)
 
         return replied
 

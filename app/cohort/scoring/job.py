@@ -25,6 +25,7 @@ from cohort.scoring.sources import (
     PictureSource,
     Slice,
     Source,
+    check_parquet,
 )
 from cohort.scoring.writers import Format, format_of
 
@@ -256,4 +257,6 @@ def check_kind(name: str) -> str:
     kind = Path(name).suffix.lower()
     if kind not in KINDS:
         raise FileUnreadable(f"--out {quoted(name)} must end in {', '.join(KINDS)}")
+    if kind == ".parquet":
+        check_parquet(f"--out {quoted(name)}")
     return kind

@@ -43,7 +43,7 @@ def at_hand(
     work = cache / "scoring" / hashlib.sha256(f"{file}\n{out}".encode()).hexdigest()[:16]
     local = _fetch(file, work, fetched) if is_remote(file) else Path(file)
     if not local.exists():
-        raise FileUnreadable(f"{file} is not there")
+        raise FileUnreadable(f"{file} not found")
     if not is_remote(out):
         target = Path(out)
         if target.is_dir():
@@ -75,7 +75,7 @@ def _fetch(address: str, work: Path, fetched: Callable[[int], None]) -> Path:
     if Path(name).suffix:
         found = {one.path: one for one in RemoteStore(folder).children()[1]}
         if name not in found:
-            raise FileUnreadable(f"{address} is not there")
+            raise FileUnreadable(f"{address} not found")
         store, files = RemoteStore(folder), [found[name]]
     else:
         store = RemoteStore(check_remote(address))

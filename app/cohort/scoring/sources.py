@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
@@ -241,17 +242,23 @@ class ParquetSource:
         self._going = part.stop, batches
 
     def _batches_from(self, row: int) -> Iterator[pyarrow.RecordBatch]:
-        begin = 0
+        begin = group = 0
         with _open_parquet(self.path) as file:
-            for group, rows in enumerate(self._groups):
-                skip = max(row - begin, 0)
-                begin += rows
-                if skip >= rows:
-                    continue
-                for batch in _batches_of(file, group, self.path):
-                    if skip < len(batch):
-                        yield batch.slice(skip)
-                    skip = max(skip - len(batch), 0)
+            try:
+                for group, rows in enumerate(self._groups):
+                    skip = max(row - begin, 0)
+                    begin += rows
+                    if skip >= rows:
+                        continue
+                    for batch in file.iter_batches(4096, row_groups=[group], use_threads=False):
+                        if skip < len(batch):
+                            yield batch.slice(skip)
+                        skip = max(skip - len(batch), 0)
+            except (ValueError, NotImplementedError, OSError) as error:  # as Arrow raises
+                reason = " ".join(str(error).split())  # some have several lines
+                raise FileUnreadable(
+                    f"{self.path.name} cannot be read in row group {group}: {reason}"
+                ) from None
 
 
 class PictureSource:
@@ -377,23 +384,16 @@ def _before(
     yield from batches
 
 
-def _batches_of(
-    file: pyarrow.parquet.ParquetFile, group: int, path: Path
-) -> Iterator[pyarrow.RecordBatch]:
-    from pyarrow import ArrowException  # noqa: PLC0415 - an extra
-
-    try:
-        yield from file.iter_batches(4096, row_groups=[group], use_threads=False)
-    except (ArrowException, OSError) as error:
-        reason = " ".join(str(error).split())  # some have several lines
-        raise FileUnreadable(f"{path.name} cannot be read in row group {group}: {reason}") from None
+def check_parquet(name: str) -> None:
+    """Raise FileUnreadable if Parquet cannot be read or written here."""
+    if find_spec("pyarrow") is None:
+        raise FileUnreadable(f"{name} needs pyarrow: {how_to_install('score')}")
 
 
 def _open_parquet(path: Path) -> pyarrow.parquet.ParquetFile:
-    try:
-        from pyarrow import ArrowException, parquet  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise FileUnreadable(f"{path.name} needs pyarrow: {how_to_install('score')}") from None
+    check_parquet(path.name)
+    from pyarrow import ArrowException, parquet  # noqa: PLC0415 - an extra
+
     try:
         return parquet.ParquetFile(path)
     except ArrowException as error:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 ERROR = "error"
 """The column of errors, the last one."""
 
-PART_GROUP_ROWS = 16_384
-"""Rows of a row group in a part."""
+PART_BATCH_ROWS = 16_384
+"""Rows of a batch in a part."""
 
 GROUP_ROWS = 65_536
 """Rows of a row group in the whole file."""
@@ -110,7 +110,10 @@ class JsonFormat:
 
 
 class ParquetFormat:
-    """Parquet. Columns of a Parquet file keep their types; others get those of their values."""
+    """Parquet. Columns of a Parquet file keep their types; others get those of their values.
+
+    Parts are streams of Arrow, because Parquet is slow to write, and to read again.
+    """
 
     def __init__(self, source: Source, outputs: Sequence[TensorSpec]) -> None:
         self._source = source
@@ -119,16 +122,17 @@ class ParquetFormat:
     @contextmanager
     def part(self, path: Path) -> Iterator[Write]:
         """Open a part to write."""
-        from pyarrow import parquet  # noqa: PLC0415
+        from pyarrow import ipc  # noqa: PLC0415 - an extra
 
-        writers: list[pyarrow.parquet.ParquetWriter] = []
-        waiting: list[pyarrow.RecordBatch] = []  # each table that is written is a row group
+        writers: list[pyarrow.ipc.RecordBatchStreamWriter] = []
+        waiting: list[pyarrow.RecordBatch] = []
 
         def flush() -> None:
             if waiting:
                 table = _one_table(waiting)
                 if not writers:
-                    writers.append(parquet.ParquetWriter(path, table.schema))
+                    options = ipc.IpcWriteOptions(compression="lz4")
+                    writers.append(ipc.new_stream(path, table.schema, options=options))
                 writers[0].write_table(table)
                 waiting.clear()
 
@@ -136,7 +140,7 @@ class ParquetFormat:
             waiting.append(self._batch(rows, scored))
             # Columns of other files get their types from all values of a slice.
             typed = isinstance(self._source, ParquetSource)
-            if typed and sum(map(len, waiting)) >= PART_GROUP_ROWS:
+            if typed and sum(map(len, waiting)) >= PART_BATCH_ROWS:
                 flush()
 
         yield write
@@ -163,28 +167,26 @@ class ParquetFormat:
         from pyarrow import parquet  # noqa: PLC0415
 
         schema = self._schema(parts)
-        waiting: list[pyarrow.RecordBatch] = []
+        waiting = schema.empty_table()
         with parquet.ParquetWriter(whole, schema) as writer:
             for part in parts:
-                with parquet.ParquetFile(part) as file:
-                    for batch in file.iter_batches(GROUP_ROWS, use_threads=False):
-                        waiting.append(_cast(batch, schema))
-                        if sum(map(len, waiting)) >= GROUP_ROWS:
-                            writer.write_table(pyarrow.Table.from_batches(waiting))
-                            waiting = []
-            if waiting:
-                writer.write_table(pyarrow.Table.from_batches(waiting))
+                for table in _tables(part):
+                    waiting = pyarrow.concat_tables([waiting, _cast(table, schema)])
+                    while len(waiting) >= GROUP_ROWS:
+                        writer.write_table(waiting.slice(0, GROUP_ROWS).combine_chunks())
+                        waiting = waiting.slice(GROUP_ROWS)
+            if len(waiting):
+                writer.write_table(waiting.combine_chunks())
 
     def _schema(self, parts: Sequence[Path]) -> pyarrow.Schema:
         import pyarrow  # noqa: PLC0415 - an extra
-        from pyarrow import parquet  # noqa: PLC0415
 
         if isinstance(self._source, ParquetSource):
             schema = self._source.schema
             for spec in self._outputs:
                 schema = schema.append(pyarrow.field(spec.name, _arrow_type(spec)))
             return schema.append(pyarrow.field(ERROR, pyarrow.string()))
-        schemas = [parquet.read_schema(part) for part in parts]
+        schemas = [next(_tables(part)).schema for part in parts]
         if not schemas:
             added = [(one.name, _arrow_type(one)) for one in self._outputs]
             texts = [(name, pyarrow.string()) for name in (*self._source.names, ERROR)]
@@ -321,15 +323,22 @@ def _arrow_type(spec: TensorSpec) -> pyarrow.DataType:
     return made
 
 
-def _cast(batch: pyarrow.RecordBatch, schema: pyarrow.Schema) -> pyarrow.RecordBatch:
+def _tables(part: Path) -> Iterator[pyarrow.Table]:
+    """Yield the batches of a part, at least one."""
     import pyarrow  # noqa: PLC0415 - an extra
 
-    table = pyarrow.Table.from_batches([batch])
+    with pyarrow.ipc.open_stream(part) as stream:
+        for batch in stream:
+            yield pyarrow.Table.from_batches([batch])
+
+
+def _cast(table: pyarrow.Table, schema: pyarrow.Schema) -> pyarrow.Table:
+    import pyarrow  # noqa: PLC0415 - an extra
+
     for field in schema:
         if field.name not in table.schema.names:
-            table = table.append_column(field, pyarrow.nulls(len(batch), field.type))
-    table = table.select(schema.names).cast(schema)
-    return table.combine_chunks().to_batches()[0]
+            table = table.append_column(field, pyarrow.nulls(len(table), field.type))
+    return table.select(schema.names).cast(schema)
 
 
 def _append(parts: Sequence[Path], whole: Path) -> None:

@@ -26,6 +26,7 @@ from cohort.errors import (
     InferenceFailed,
     InvalidInput,
     Overloaded,
+    forget_locals,
 )
 from cohort.observability.tracing import set_current
 from cohort.registry import Cancellable
@@ -267,6 +268,7 @@ class Coalescer:
         try:
             if outputs is None:
                 if error is None or _may_be_one_rows_fault(error):
+                    forget_locals(error)
                     _proceed(members)
                     return
                 self._count(group, len(members), seconds, error)
@@ -275,6 +277,7 @@ class Coalescer:
                     self._spans.failed(group, members, error.code)
                 _fail([one[0] for one in members], error)
                 group.target.failed(group, members, array, error, seconds, now)
+                forget_locals(error)
                 return
             written = _write(group, members, outputs, seconds)
             if written is None:

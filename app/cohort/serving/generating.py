@@ -12,7 +12,7 @@ from cohort.errors import CohortError
 from cohort.generation import GenerationRequest, Piece, PreparedGeneration, Usage
 from cohort.serving.answer_times import AnswerTimes
 from cohort.serving.lease import Lease
-from cohort.serving.prompts import PreparedPrompts
+from cohort.serving.prompts import PreparedPrompts, prompts_of
 from cohort.serving.request import A, A_co, B, Call, Exchange
 from cohort.serving.token_charge import TokenCharge
 
@@ -121,7 +121,7 @@ class Generation(Exchange[A]):
         self._times = AnswerTimes(lease.served.counts.tokens_of(lease.variant))
         caller = self.context.caller
         if caller is not None and caller.tokens_per_minute is not None:
-            self._charge = TokenCharge(caller, prepared)
+            self._charge = TokenCharge(caller, prompts_of(prepared))
         self._prepared = prepared
         lease.generate(prepared, self, timeout=self._time_left())
         self._send(self._text_call.begin(lease, prepared))

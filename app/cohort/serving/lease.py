@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from time import monotonic
 from types import TracebackType
@@ -29,7 +29,7 @@ from cohort.serving.observing import Observer
 from cohort.serving.prompts import PreparedPrompts, PromptsTicket
 from cohort.serving.request_context import NOBODY, RequestContext
 from cohort.serving.served import ServedVersion
-from cohort.serving.token_charge import charged_reply
+from cohort.serving.token_charge import TokenCharge
 from cohort.tensors import Array, Arrays, TensorSpec, check_inputs, sent_specs
 
 NOTHING_NOTED = RequestNotes()
@@ -141,16 +141,18 @@ class Lease:
                 arrays, reply, deadline=deadline, timeout=limit, priority=priority
             )
         else:
-            tickets: list[Cancellable] = []
             notes = self.notes
             if self.served.text is not None:
-                notes = notes._replace(variant=self.variant)
-                if (caller := self.context.caller) is not None:
-                    reply = charged_reply(caller, reply, tickets)
+                notes = notes._replace(variant=self.variant, charge=self._charge_of_tokens())
             self._ticket = self._noted = noted.submit_with(
                 notes, arrays, reply, deadline=deadline, timeout=limit, priority=priority
             )
-            tickets.append(self._ticket)
+
+    def _charge_of_tokens(self) -> Callable[[Sequence[PreparedGeneration]], TokenCharge] | None:
+        caller = self.context.caller
+        if caller is None or caller.tokens_per_minute is None:
+            return None
+        return partial(TokenCharge, caller)
 
     @property
     def text(self) -> TextEngine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -39,7 +40,7 @@ class ObservedAnswer:
     ) -> None:
         self._reply = reply
         self._observed = observed
-        self._usage = Usage(0, 0)
+        self._used: list[Usage] = []  # the answer's tokens, once it has ended
         prompts = prompts_of(prepared)
         requests = [one.request for one in prompts]
         self._greedy = all(one.sampling.temperature == 0 for one in requests)
@@ -48,7 +49,7 @@ class ObservedAnswer:
         name = served.inputs[0].name
         asked = TextInputs({name: np.array([one.text for one in prompts], object)}, requests)
         self._ended = observed.submitted(
-            asked, served.outputs, self._end, tight_deadline=tight_deadline
+            asked, served.outputs, partial(_end, reply, self._used), tight_deadline=tight_deadline
         )
 
     def pieces(self, pieces: Sequence[Piece]) -> None:
@@ -61,13 +62,16 @@ class ObservedAnswer:
 
     def ended(self, usage: Usage, error: CohortError | None) -> None:
         """See `GenerationReply`."""
-        self._usage = usage
+        self._used.append(usage)
         if error is None and self._greedy:
             texts = ["".join(parts) for parts in self._texts]
             self._ended([np.array(texts, object)], None)
         else:
             self._ended(None, error)
 
-    def _end(self, outputs: Outputs | None, error: CohortError | None) -> None:
-        del outputs
-        self._reply.ended(self._usage, error)
+
+def _end(
+    reply: GenerationReply, used: Sequence[Usage], _: Outputs | None, error: CohortError | None
+) -> None:
+    """End the answer. As a method of `ObservedAnswer` it would be in a reference cycle."""
+    reply.ended(used[-1], error)

@@ -63,7 +63,7 @@ class PromptsTicket:
     """
 
     def __init__(self, prepared: PreparedPrompts, reply: GenerationReply, submit: Submit) -> None:
-        self._reply = reply
+        self._reply: GenerationReply | None = reply  # None after the end
         self._left = len(prepared.each)
         self._used = Usage(0, 0)
         self._tickets: list[Cancellable] = []
@@ -82,7 +82,7 @@ class PromptsTicket:
 
     def cancel(self) -> None:
         """Cancel all prompts."""
-        self._left = 0
+        self._reply = None
         for ticket in self._tickets:
             ticket.cancel()
 
@@ -102,19 +102,19 @@ class PromptsTicket:
 
     def pieces(self, pieces: Sequence[Piece]) -> None:
         """Pass pieces of one prompt on."""
-        if self._left:
+        if self._reply is not None:
             self._reply.pieces(pieces)
 
     def ended(self, usage: Usage, error: CohortError | None) -> None:
         """Count the end of one prompt, and end the answer with the last one."""
-        if not self._left:
+        reply = self._reply
+        if reply is None:
             return
         self._used = Usage(*map(sum, zip(self._used, usage, strict=True)))
         self._left -= 1
-        if error is not None:
+        if error is not None or not self._left:
             self.cancel()
-        if not self._left:
-            self._reply.ended(self._used, error)
+            reply.ended(self._used, error)
 
 
 class _PromptReply:

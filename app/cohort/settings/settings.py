@@ -19,7 +19,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from cohort.errors import MODEL_NAME, ConfigInvalid, quoted
+from cohort.errors import MODEL_NAME, ConfigInvalid, did_you_mean, quoted
 from cohort.notifications.webhooks import check_addresses
 from cohort.settings.platform_source import PlatformEnvironment
 from cohort.settings.service_variables import OwnEnvironment
@@ -456,5 +456,5 @@ def _explain(details: ErrorDetails) -> str:
     if kind == "path_type":
         return f"must be a path, got {shown}"
     if kind == "extra_forbidden":
-        return "is not a setting"
+        return f"is not a setting{did_you_mean(str(details['loc'][0]), Settings.model_fields)}"
     return f"is not valid: {details['msg']}"

@@ -62,7 +62,7 @@ def open_transform(source: Source, signature: Signature, maximum: int) -> Transf
             memory=available_memory() // 4,
             most_bytes=config.max_output_mb * 2**20,
             model=source.name,
-            seconds=config.timeout_ms / 1000,
+            seconds=config.timeout(),
         )
         workroom = Workroom(1, maximum)
         try:

@@ -93,11 +93,11 @@ def convert(
     of a language model becomes a version folder that answers text.
 
     \b
-      cohort convert training:model --out models/churn/1/model.onnx
-      cohort convert model.ubj --from xgboost --out model.onnx
-      cohort convert model.joblib --trust-pickle --example rows.npz --out model.onnx
-      cohort convert models/ensemble/config.pbtxt
-      cohort convert ./Llama-3.2-1B-Instruct --precision int4 --out models/chat/1
+    cohort convert training:model --out models/churn/1/model.onnx
+    cohort convert model.ubj --from xgboost --out model.onnx
+    cohort convert model.joblib --trust-pickle --example rows.npz --out model.onnx
+    cohort convert models/ensemble/config.pbtxt
+    cohort convert ./Llama-3.2-1B-Instruct --precision int4 --out models/chat/1
     """
     if source.endswith(".pbtxt"):
         return _from_triton(Path(source), out)

@@ -52,9 +52,9 @@ def inspect_model(model: str, batch: int, dimensions: Sequence[str], html: Path 
     separate processes, limited by COHORT_INSPECTION_SECONDS and COHORT_INSPECTION_MB.
 
     \b
-      cohort inspect model.onnx
-      cohort inspect digits/2 --html graph.html
-      cohort inspect encoder.onnx --batch 8 --dim sequence=128
+    cohort inspect model.onnx
+    cohort inspect digits/2 --html graph.html
+    cohort inspect encoder.onnx --batch 8 --dim sequence=128
     """
     from dataclasses import asdict
 
@@ -84,7 +84,7 @@ def inspect_model(model: str, batch: int, dimensions: Sequence[str], html: Path 
 
 def _find(model: str, settings: Settings) -> Path:
     """Return the model's file. Raises Misused if it does not exist."""
-    from cohort.errors import quoted
+    from cohort.errors import did_you_mean, quoted
     from cohort_prepare.failures import Misused
 
     for path in (Path(model), settings.models_folder / model):
@@ -95,11 +95,11 @@ def _find(model: str, settings: Settings) -> Path:
         for file in (path, path / "model.onnx", path / highest / "model.onnx"):
             if file.is_file():
                 return file
-    name = quoted(model, 1000)
-    missing = "" if Path(model).exists() else f"{name} does not exist; "
+    folder = settings.models_folder
+    known = [one.name for one in folder.iterdir() if one.is_dir()] if folder.is_dir() else []
     raise Misused(
-        f"{missing}{name} is neither an ONNX file nor a NAME or NAME/VERSION in "
-        f"{settings.models_folder}"
+        f"{quoted(model, 1000)} is neither an ONNX file nor a NAME or NAME/VERSION in {folder}"
+        f"{did_you_mean(model.partition('/')[0], known)}"
     )
 
 

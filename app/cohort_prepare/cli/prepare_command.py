@@ -31,8 +31,8 @@ def prepare(recipe: Path) -> Report:
     step's exit code. The same files give the same model, byte by byte.
 
     \b
-      cohort prepare recipe.yaml
-      cohort prepare recipe.yaml --json > report.json
+    cohort prepare recipe.yaml
+    cohort prepare recipe.yaml --json > report.json
     """
     from cohort_prepare.recipe import read_recipe
 

@@ -88,9 +88,9 @@ def publish(
     it is a genai_config.json, which is published with all files next to it.
 
     \b
-      cohort publish model.onnx --name digits --to models/ --examples digits.npz
-      cohort publish model.onnx --name digits --to models/ --sign publisher.key
-      cohort publish models:/digits@champion --name digits --to s3://bucket/models
+    cohort publish model.onnx --name digits --to models/ --examples digits.npz
+    cohort publish model.onnx --name digits --to models/ --sign publisher.key
+    cohort publish models:/digits@champion --name digits --to s3://bucket/models
     """
     from cohort.inspection import InspectionLimits
     from cohort_prepare.failures import Misused

@@ -76,9 +76,9 @@ def verify(
     the model before a step.
 
     \b
-      cohort verify training:model model.onnx
-      cohort verify model.onnx small.onnx --inputs test.npz --labels test.npy
-      cohort verify model.joblib model.onnx --trust-pickle --plot differences.png
+    cohort verify training:model model.onnx
+    cohort verify model.onnx small.onnx --inputs test.npz --labels test.npy
+    cohort verify model.joblib model.onnx --trust-pickle --plot differences.png
     """
     from cohort_prepare.evaluating.cases import read_cases, read_labels
     from cohort_prepare.failures import Misused

@@ -54,8 +54,8 @@ class GenerativeModels:
             architecture = str(config["architectures"][0])
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise Misused(
-                f"{folder.name}/config.json has no architecture: save the model with "
-                f"model.save_pretrained(folder) ({type(error).__name__}: {error})"
+                f"{folder.name}/config.json is missing or has no architecture: save the model "
+                f"with model.save_pretrained(folder) ({type(error).__name__}: {error})"
             ) from error
         check_folder(folder, architecture)
         os.environ.update(OFFLINE)

@@ -60,8 +60,8 @@ class HuggingfaceModels:
             architecture = config["architectures"][0]
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise Misused(
-                f"{folder.name}/config.json has no architecture: save the model with "
-                f"model.save_pretrained(folder) ({type(error).__name__}: {error})"
+                f"{folder.name}/config.json is missing or has no architecture: save the model "
+                f"with model.save_pretrained(folder) ({type(error).__name__}: {error})"
             ) from error
         os.environ["HF_HUB_OFFLINE"] = "1"
         import transformers

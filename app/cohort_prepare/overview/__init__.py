@@ -24,7 +24,7 @@ from cohort.system.jobs import (
     JobTimedOut,
     run_job,
 )
-from cohort_prepare.failures import Misused, Rejected
+from cohort_prepare.failures import Misused, Rejected, name_path
 from cohort_prepare.onnx_files import temporary_folder
 from cohort_prepare.overview.parts import Behavior, ModelStructure, Serving
 from cohort_prepare.processes import preparing_environment
@@ -114,7 +114,7 @@ def _ask(part: type[T], task: str, path: Path, request: ViewRequest, **more: obj
         ) from None
     except JobFailed as error:
         if isinstance(error, JobRaised) and (error.is_a(LoadFailed) or error.is_a(OSError)):
-            raise Misused(f"{path}: {error}") from error
+            raise Misused(name_path(path, error)) from error
         raise _no_view(error, request) from error
     return TypeAdapter(part).validate_python(found)
 

@@ -14,7 +14,7 @@ from cohort.inspection import InspectionLimits, Inspector
 from cohort.row_independence import RowVerdict
 from cohort.session import ANY_MODEL, Opener
 from cohort.session.runtime import ort
-from cohort_prepare.failures import Misused, Rejected
+from cohort_prepare.failures import Misused, Rejected, name_path
 from cohort_prepare.finishing import check_interface
 from cohort_prepare.onnx_files import IMAGE_OPERATORS, TEXT_OPERATORS, serving_options
 
@@ -47,7 +47,7 @@ def check_publishable(path: Path, cache: Path, limits: InspectionLimits) -> Chec
         external = Opener(path, rules=ANY_MODEL).external()
     except LoadFailed as error:
         failure = Rejected if "external data" in str(error) else Misused
-        raise failure(f"{path}: {error}") from error
+        raise failure(name_path(path, error)) from error
     try:
         model = onnx.load(path, load_external_data=False)
     except Exception as error:  # raised by protobuf

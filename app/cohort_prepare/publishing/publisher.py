@@ -14,6 +14,7 @@ from cohort.errors import MODEL_NAME, MODEL_NAME_RULE, LoadFailed, quoted
 from cohort.generative.factory import is_language_model
 from cohort.profiling import row_advice
 from cohort.repository import (
+    GENAI_FILE,
     MANIFEST_FILE,
     PIPELINE_FILE,
     SIGNATURE_FILE,
@@ -58,9 +59,9 @@ def publish_model(
     if not MODEL_NAME.fullmatch(request.name):
         raise Misused(f"--name {quoted(request.name)}: {MODEL_NAME_RULE}")
     if not request.model.is_file():
-        raise Misused(
-            f"{request.model} {'is not a file' if request.model.exists() else 'not found'}"
-        )
+        listed = request.model / GENAI_FILE
+        found = f"is a folder; name {listed}" if listed.exists() else "is not a file"
+        raise Misused(f"{request.model} {found if request.model.exists() else 'not found'}")
     if is_remote(request.to):
         if request.to.startswith("http"):
             raise Misused(f"--to {request.to}: cannot publish to a web server; use a bucket")

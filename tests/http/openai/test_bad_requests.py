@@ -68,8 +68,10 @@ async def test_other_errors_have_the_same_form(caller: Caller) -> None:
 
 async def test_another_address_of_the_clients_names_the_route(caller: Caller) -> None:
     """OpenAI's client shows only a message in the form of its API."""
-    for path in ("/v1/responses", "/chat/completions"):
-        response = await caller.client.post(path, json={"model": "m"})
+    doubled = ("/v1/v1/chat/completions", "/v1/chat/completions/chat/completions")
+    for path in ("/v1/responses", "/chat/completions", *doubled):
+        headers = {"x-stainless-lang": "python"}
+        response = await caller.client.post(path, json={"model": "m"}, headers=headers)
         assert response.status_code == 404
         assert response.json()["error"]["message"].endswith(
             "did you mean POST /v1/chat/completions?"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from cohort.errors import InvalidInput
 from tests.http.openai.conftest import Caller, events_of
 from tests.parrot import Parrot
 
@@ -98,6 +100,16 @@ async def test_one_tool_call_at_a_time(caller: Caller) -> None:
     """With `parallel_tool_calls: false` only the first call is answered."""
     response = await caller.chat("call:look call:look", tools=TOOLS, parallel_tool_calls=False)
     assert len(response.json()["choices"][0]["message"]["tool_calls"]) == 1
+
+
+async def test_a_tool_whose_schema_cannot_be_used_is_named(
+    caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The form of the answer comes from the tools, so `param` is `tools`."""
+    refused = Mock(side_effect=InvalidInput("the JSON schema cannot be used", "response_format"))
+    monkeypatch.setattr(caller.aviary.parrot, "prepare", refused)
+    response = await caller.chat("call:look", tools=TOOLS, tool_choice="required")
+    assert response.json()["error"]["param"] == "tools"
 
 
 async def test_a_tool_that_must_be_called_is_called(caller: Caller) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ssl
+import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -74,6 +76,9 @@ class Recorder(asyncio.Protocol):
     def __init__(self) -> None:
         self.received = b""
         self.told: list[str] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
 
     def data_received(self, data: bytes) -> None:
         self.received += data
@@ -272,3 +277,21 @@ async def test_a_lost_connection_is_told_once(contexts: Sequence[ssl.SSLContext]
     ends.transport.close()
     await iterations()
     assert ends.transport.get_write_buffer_size() == len(ends.below.unread)
+
+
+async def test_a_lost_connection_is_freed_without_the_garbage_collector(
+    contexts: Sequence[ssl.SSLContext],
+) -> None:
+    """Its protocol refers to it, and the state of TLS has tens of kilobytes."""
+    ends = Ends(contexts)
+    ends.protocol.connection_made(ends.transport)
+    transport = weakref.ref(ends.transport)
+    gc.disable()
+    try:
+        ends.transport.lost(None)
+        ends.below.above = None
+        assert ends.protocol.told == ["lost"]
+        del ends
+        assert transport() is None
+    finally:
+        gc.enable()

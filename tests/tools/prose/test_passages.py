@@ -101,7 +101,7 @@ def test_code_in_docstrings_is_left_out() -> None:
 
 def test_examples_in_help_texts_are_left_out() -> None:
     """They are indented after click's mark for text that keeps its lines."""
-    source = '"""Send it.\n\n\\b\n  cohort bench   nothing of this\n\nThen wait."""\n'
+    source = '"""Send it.\n\n\\b\ncohort bench   nothing of this\n\nThen wait."""\n'
     assert [text for _, _, text in read("app/one.py", source)] == ["Send it.", "Then wait."]
 
 

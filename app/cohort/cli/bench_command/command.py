@@ -58,10 +58,10 @@ def bench(url: str, shapes: tuple[str, ...], *, as_json: bool, **asked: Any) -> 
     """Benchmark a model on any Open Inference server at URL.
 
     \b
-        cohort bench --model iris                       8 callers, one request at a time each
-        cohort bench --model iris --rate 500            500 requests/s at random (Poisson) times
-      cohort bench 127.0.0.1:8001 --grpc --model iris
-      cohort bench --chat --model smalltalk           tokens per second, and times of tokens
+    cohort bench --model iris               8 callers, one request at a time each
+    cohort bench --model iris --rate 500    500 requests/s at random times
+    cohort bench 127.0.0.1:8001 --grpc --model iris
+    cohort bench --chat --model smalltalk   tokens per second, and their times
 
     Ctrl-C stops early and reports the results so far.
     """

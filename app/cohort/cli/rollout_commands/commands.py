@@ -52,10 +52,10 @@ def rollout() -> None:
     """Split a model's traffic between versions, and compare them.
 
     \b
-      cohort rollout set digits stable=99 canary=1 --version stable=1 --version canary=2
-      cohort rollout status digits --url http://127.0.0.1:8000
-      cohort rollout set digits stable=90 canary=10
-      cohort rollout promote digits canary     or   cohort rollout abort digits
+    cohort rollout set digits stable=99 canary=1 --version stable=1 --version canary=2
+    cohort rollout status digits --url http://127.0.0.1:8000
+    cohort rollout set digits stable=90 canary=10
+    cohort rollout promote digits canary     or   cohort rollout abort digits
 
     These commands edit the rollouts file. Servers only read it, and apply changes within seconds.
     Servers record rollbacks in their state folder; clear ends them there.
@@ -78,8 +78,8 @@ def status_(
     """Show variants, shares, rollbacks, shadow and guard of MODEL; default: all models.
 
     \b
-      cohort rollout status
-      cohort rollout status digits --url http://127.0.0.1:8000
+    cohort rollout status
+    cohort rollout status digits --url http://127.0.0.1:8000
     """
     settings = options.settings_from(context)
     from cohort.cli.rollout_commands.display import show_status
@@ -134,10 +134,10 @@ def set_(
     signs, weights are shares, and the other variants divide the rest in the same ratio as before.
 
     \b
-      cohort rollout set digits canary=5%
-      cohort rollout set digits stable=95 canary=5
-      cohort rollout set digits canary=1 --version canary=2     a new variant
-      cohort rollout set digits stable=99 canary=1 --version stable=1 --version canary=2
+    cohort rollout set digits canary=5%
+    cohort rollout set digits stable=95 canary=5
+    cohort rollout set digits canary=1 --version canary=2     a new variant
+    cohort rollout set digits stable=99 canary=1 --version stable=1 --version canary=2
     """
     pairs = parse_pairs(weights)
     given = {name: parse_weight(text.removesuffix("%")) for name, text in pairs.items()}
@@ -210,8 +210,8 @@ def promote(
     all requests, and must be VARIANT's.
 
     \b
-      cohort rollout promote digits canary
-      cohort rollout promote digits canary --end
+    cohort rollout promote digits canary
+    cohort rollout promote digits canary --end
     """
     settings = options.settings_from(context)
     from cohort.cli.rollout_commands.display import why
@@ -252,8 +252,8 @@ def abort(
     shares of other variants do not change.
 
     \b
-      cohort rollout abort digits
-      cohort rollout abort digits canary --dry-run
+    cohort rollout abort digits
+    cohort rollout abort digits canary --dry-run
     """
     settings = options.settings_from(context)
     file = read_file(settings)
@@ -285,8 +285,8 @@ def clear(
     server's log, state who cleared the rollback and when.
 
     \b
-      cohort rollout clear digits canary
-      cohort rollout clear digits --state /var/lib/cohort
+    cohort rollout clear digits canary
+    cohort rollout clear digits --state /var/lib/cohort
     """
     settings = options.settings_from(context)
     from cohort.cli.rollout_commands.display import why

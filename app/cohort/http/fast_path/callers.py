@@ -67,8 +67,9 @@ class RefusedCycle(HotCycle):
     def arrive(self, body: bytes) -> None:
         """Refuse the request, unless that was done before the body arrived."""
         self.more_body = False
-        if self.refusal is not None:
-            self.fail(self.refusal)
+        refusal, self.refusal = self.refusal, None  # its traceback refers to this request
+        if refusal is not None:
+            self.fail(refusal)
 
 
 class CountedCycle(HotCycle):

@@ -113,7 +113,11 @@ class ChatCall:
         self.model, self.timeout = options.model, options.timeout
         self.parameters = options.parameters
         self.stream = options.stream
-        self.names: Mapping[str, str] = {"prompt": "messages", "max_tokens": options.limit}
+        self.names: Mapping[str, str] = {
+            "prompt": "messages",
+            "max_tokens": options.limit,
+            "response_format": "tools" if tools.offered else "response_format",
+        }
         self._options = options
         self._conversation = conversation
         self._tools = tools

@@ -35,7 +35,8 @@ NOT_SERVED = frozenset({"/v1/responses", "/chat/completions"})
 PATHS = frozenset({CHAT, COMPLETIONS, EMBEDDINGS, MODELS}) | NOT_SERVED
 """Paths whose errors have OpenAI's form.
 
-A model's own path is shared with TensorFlow Serving: only OpenAI's clients get this form there.
+On other paths, such as a model's, which is TensorFlow Serving's as well, only OpenAI's clients get
+this form.
 """
 
 CLIENT_HEADER = b"x-stainless-lang"
@@ -69,9 +70,7 @@ _UNKNOWN = _Kind("server_error")
 
 def has_openai_form(path: str, headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """Return True if errors of a request to `path` have OpenAI's form."""
-    if path in PATHS:
-        return True
-    return path.startswith(f"{MODELS}/") and any(name == CLIENT_HEADER for name, _ in headers)
+    return path in PATHS or any(name == CLIENT_HEADER for name, _ in headers)
 
 
 def error_object(error: CohortError) -> dict[str, Any]:

@@ -83,6 +83,7 @@ class TlsTransport(asyncio.Transport):
         self._waiting.clear()
         self._waiting_bytes = 0
         self._protocol.connection_lost(exc)
+        del self._protocol  # breaks a reference cycle
 
     # -- reading
 

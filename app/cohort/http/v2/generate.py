@@ -59,10 +59,10 @@ class GenerateCall:
         document = json_object("the body", parse_json(body))
         self.model: str | None = model
         self.version = version
+        self._text = _text(document.get("text_input"))
         self.parameters = parameters_in(document)
         check_names(self.parameters, {*_OTHERS, sticky})
         self.timeout = read_timeout(self.parameters)
-        self._text = _text(document.get("text_input"))
         self.size = len(self._text)
         self._id = request_id(document.get("id"))
         self._details = self._flag("details", default=False)
