@@ -107,7 +107,9 @@ LABEL org.opencontainers.image.title="Cohort" \
     org.opencontainers.image.description="Serves ONNX models over HTTP and gRPC (${RUNTIME})" \
     org.opencontainers.image.licenses="Apache-2.0" \
     org.opencontainers.image.version="${VERSION}" \
-    org.opencontainers.image.revision="${REVISION}"
+    org.opencontainers.image.revision="${REVISION}" \
+    com.amazonaws.sagemaker.capabilities.multi-models=true \
+    com.amazonaws.sagemaker.capabilities.accept-bind-to-port=true
 USER 10001:10001
 # The models folder is /models, by its default: a platform's variables may name another.
 WORKDIR /

@@ -29,6 +29,7 @@ from tests.e2e.processes import Cohort, cohort, free_port, run_command
 from tests.waiting import wait_until
 
 STAGES = ("decode", "queue", "run", "encode")
+PICKED = {"inputs": {"index": [99]}}
 ROW = {"inputs": {"x": [[1.0, 2.0, 3.0]]}}
 PIPELINE = """
 inputs: {x: {}}
@@ -52,11 +53,12 @@ def collector() -> Iterator[Collector]:
 
 @pytest.fixture(scope="module")
 def server(collector: Collector, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cohort]:
-    """One that traces to `collector`, with a model, a pipeline and a shadow."""
+    """One that traces to `collector`, with models, a pipeline and a shadow."""
     folder = tmp_path_factory.mktemp("traced")
     for place in ("m/1", "shadowed/1", "shadowed/2"):
         (folder / "models" / place).mkdir(parents=True)
         onnx_models.save(onnx_models.times(2.0), folder / "models" / place / "model.onnx")
+    onnx_models.save(onnx_models.gather(), folder / "models/pick/1/model.onnx")
     (folder / "models/steps/1").mkdir(parents=True)
     (folder / "models/steps/1/pipeline.yaml").write_text(PIPELINE)
     (folder / "rollouts.yaml").write_text(ROLLOUTS)
@@ -213,13 +215,25 @@ def wait_for_line(server: Cohort, text: str) -> None:
     wait_until(lambda: text in server.logged)
 
 
+def test_a_run_that_fails_is_below_the_request(server: Cohort, collector: Collector) -> None:
+    """Its time is not that of the queue."""
+    trace_id, headers = caller()
+    answer = httpx.post(f"{server.url}/models/pick/predict", json=PICKED, headers=headers)
+    assert answer.status_code == 400
+    found = collector.trace(trace_id, *STAGES)
+    assert found["SERVER"].attributes["error.type"] == "InvalidInput"
+    assert found["run"].attributes["cohort.batch.requests"] == 1
+
+
 @pytest.mark.parametrize("path", ["/models/m/predict", "/models/m/predict?server_timing"])
+@pytest.mark.parametrize("body", [b'{"inputs": {"x": [[1.0]]}}', b"{"])
 def test_a_refusal_has_its_status_and_a_line_with_its_trace(
-    server: Cohort, collector: Collector, path: str
+    server: Cohort, collector: Collector, path: str, body: bytes
 ) -> None:
     """The span names the error; the log line finds the trace."""
     trace_id, headers = caller()
-    answer = httpx.post(server.url + path, json={"inputs": {"x": [[1.0]]}}, headers=headers)
+    headers["content-type"] = "application/json"
+    answer = httpx.post(server.url + path, content=body, headers=headers)
     assert answer.status_code == 400
     root = collector.trace(trace_id)["SERVER"]
     assert root.attributes["http.response.status_code"] == 400
@@ -287,18 +301,18 @@ def test_invalid_headers_of_callers_are_not_logged(server: Cohort, collector: Co
     assert "===" not in server.logged
 
 
+@pytest.mark.parametrize("prefix", ["", "/v1", "/v2"])
 def test_routes_of_fastapi_are_traced_and_probes_are_not(
-    server: Cohort, collector: Collector
+    server: Cohort, collector: Collector, prefix: str
 ) -> None:
-    """A route has the pattern of its path; what asks every second stays out."""
+    """A route has the whole pattern of its path; what asks every second stays out."""
     probe, headers = caller()
     httpx.get(f"{server.url}/health/ready", headers=headers)
     trace_id, headers = caller()
-    httpx.get(f"{server.url}/models/m", headers=headers)
+    httpx.get(f"{server.url}{prefix}/models/m", headers=headers)
     root = collector.trace(trace_id)["SERVER"]
-    assert (root.span.name, root.attributes["http.route"]) == (
-        "GET /models/{model}", "/models/{model}",
-    )  # fmt: skip
+    route = f"{prefix}/models/{{model}}"
+    assert (root.span.name, root.attributes["http.route"]) == (f"GET {route}", route)
     assert collector.of(probe) == []
 
 

@@ -18,7 +18,7 @@ def client_of(plane: ControlPlane) -> httpx.AsyncClient:
     """A client of the routes about health and models."""
     app = FastAPI()
     app.include_router(health_router(plane))
-    app.include_router(metadata_router(plane), prefix="/v2")
+    app.include_router(metadata_router(plane))
     app.include_router(models_router(plane, authority=Authority(KeyRing())))
     install_error_handlers(app)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://cohort")

@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 from unittest import mock
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from opentelemetry import propagate
 from opentelemetry.context import Context
@@ -41,6 +41,7 @@ KINDS = ("always_on", "always_off", "traceidratio", "own")
 SAMPLERS = ["", *KINDS, *(f"parentbased_{kind}" for kind in KINDS)]
 
 
+@example(f"00-{'a' * 32}-{'b' * 16}-00-more", "", 1.0)
 @given(PARENTS, st.sampled_from(SAMPLERS), st.sampled_from([0.0, 0.01, 0.5, 1.0]))
 def test_what_is_excluded_the_sdk_drops_as_well(
     parent: str | None, sampler: str, ratio: float
@@ -83,6 +84,7 @@ def test_a_root_is_sampled_as_often_as_the_ratio_says() -> None:
         {},
         {"OTEL_TRACES_EXPORTER": ""},
         {"OTEL_TRACES_EXPORTER": "none"},
+        {"OTEL_TRACES_EXPORTER": "None"},
         {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_SDK_DISABLED": "true"},
     ],
 )

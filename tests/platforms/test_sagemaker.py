@@ -19,7 +19,7 @@ import pytest
 from cohort.errors import ModelNotFound
 from cohort.operating import ControlPlane, MultiModel
 from tests.bundled import model_path
-from tests.e2e.processes import Cohort, free_port
+from tests.e2e.processes import ROOT, Cohort, free_port
 from tests.platforms.starting import platform
 from tests.waiting import iterations
 
@@ -92,6 +92,13 @@ def test_models_come_and_go_by_request(hosted: Cohort, tmp_path: Path) -> None:
     assert hosted.get("/models/3f2a").status_code == 404
     assert hosted.get("/models").json() == {"models": []}
     assert hosted.get("/ping").status_code == 200
+
+
+@pytest.mark.parametrize("capability", ["multi-models", "accept-bind-to-port"])
+def test_the_image_has_the_labels_that_sagemaker_asks_for(capability: str) -> None:
+    """Without them, it refuses the image for endpoints of many models."""
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    assert f"com.amazonaws.sagemaker.capabilities.{capability}=true" in dockerfile
 
 
 def test_a_model_that_was_unloaded_can_be_loaded_again(hosted: Cohort, tmp_path: Path) -> None:

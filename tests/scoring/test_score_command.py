@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     onnx_models.save(onnx_models.mlp(), folder / "mlp/1/model.onnx")
     onnx_models.save(onnx_models.mlp(classes=1), folder / "one/1/model.onnx")
     onnx_models.save(onnx_models.normalized_over_rows(), folder / "mixing/1/model.onnx")
+    onnx_models.save(onnx_models.several_targets(), folder / "two/1/model.onnx")
     onnx_models.save(onnx_models.rows_sum(), folder / "sum/1/model.onnx")
     monkeypatch.setenv("COHORT_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
@@ -168,6 +170,54 @@ def test_parquet_and_json_lines_keep_their_types(models: Path) -> None:
     }
 
 
+def test_a_damaged_file_of_parquet_is_named() -> None:
+    """If a page cannot be read, there is one line and no result."""
+    pyarrow.parquet.write_table(pyarrow.table(dict(zip("abcd", ROWS.T, strict=True))), "r.parquet")
+    content = bytearray(Path("r.parquet").read_bytes())
+    content[4:44] = b"\xff" * 40
+    Path("r.parquet").write_bytes(content)
+    result = score("r.parquet", "one", "o.csv")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "r.parquet cannot be read in row group 0" in result.stderr
+    assert not Path("o.csv").exists()
+
+
+def test_a_key_that_only_the_last_line_has_is_a_column() -> None:
+    """A file of another kind has a column for every key."""
+    line = dict.fromkeys("abcd", 1)
+    lines = [*[line] * 1200, {**line, "note": "last"}]
+    Path("rows.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    assert score("rows.jsonl", "one", "o.csv", "--columns", "a,b,c,d").exit_code == 0
+    first, *_, last = read_csv("o.csv")
+    assert (first["note"], last["note"]) == ("", "last")
+
+
+@pytest.mark.parametrize("out", ["o.csv", "o.jsonl", "o.parquet"])
+def test_a_line_that_is_too_deep_to_be_written_is_a_row_that_fails(out: str) -> None:
+    """The others have their outputs."""
+    line = {**dict.fromkeys("abcd", 1.0), "deep": 1}
+    deep = json.dumps(line).replace("1}", "[" * 300 + "]" * 300 + "}")
+    Path("rows.jsonl").write_text(f"{json.dumps(line)}\n{deep}\n")
+    result = score("rows.jsonl", "one", out, "--columns", "a,b,c,d")
+    assert (result.exit_code, result.stderr) == (1, "")
+    assert "2 rows" in result.stdout
+    assert "1 failed" in result.stdout
+
+
+def test_values_of_parquet_that_json_lacks_are_kept() -> None:
+    """Bytes become base64, and a decimal number keeps all its digits in CSV."""
+    price = Decimal("12345678901234567.89")
+    times = pyarrow.array([[1]], pyarrow.list_(pyarrow.timestamp("ns")))
+    columns = {"row": [[1.0, 2.0, 3.0, 4.0]], "bytes": [b"\xff"], "price": [price], "times": times}
+    pyarrow.parquet.write_table(pyarrow.table({**columns, "parts": [[b"\xff"]]}), "rows.parquet")
+    assert score("rows.parquet", "one", "o.csv", "--columns", "row").exit_code == 0
+    assert read_csv("o.csv")[0]["price"] == str(price)
+    assert score("rows.parquet", "one", "o.jsonl", "--columns", "row").exit_code == 0
+    line = json.loads(Path("o.jsonl").read_text())
+    assert (line["bytes"], line["parts"], line["price"]) == ("/w==", ["/w=="], float(price))
+    assert line["times"] == ["1970-01-01T00:00:00.000000001"]
+
+
 def test_pictures_of_a_folder_are_scored_with_their_labels(models: Path) -> None:
     """The server's config prepares them; a file that is not a picture fails alone."""
     photo = (ROOT / "docs/guide/pictures/seven.jpg").read_bytes()
@@ -204,6 +254,10 @@ def test_rows_that_influence_each_other_run_alone() -> None:
         (("wide.csv", "mlp", "o.csv"), "the model reads 4 columns, the file has 5"),
         (("rows.csv", "mlp", "o.csv", "--columns", "a,b,c,e"), "the file has no column 'e'"),
         (("rows.csv", "mlp", "o.csv", "--outputs", "z"), "output 'z' not found"),
+        (
+            ("rows.csv", "two", "o.csv", "--columns", "a,b,c", "--outputs", "y,y"),
+            "'y' would be two columns",
+        ),
         (("same.csv", "one", "o.csv"), "the file has a column 'y' already"),
         (("numbers.csv", "mlp", "o.csv"), "the first line has numbers"),
         (("rows.csv", "sum", "o.csv", "--columns", "a,b,c"), "not a value for each row"),

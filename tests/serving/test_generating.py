@@ -16,6 +16,7 @@ from cohort.generation import GenerationRequest, Piece, Usage
 from cohort.metrics import Metrics
 from cohort.observability.tracing import RequestSpan
 from cohort.observability.tracing.batches import BatchSpans
+from cohort.serving.traced import TracedCounts
 from tests.aviary import Aviary, open_aviary
 from tests.engines import ControlledEngine, make_entry, make_registry
 from tests.parrot_callers import ask
@@ -78,7 +79,7 @@ async def test_a_refused_prompt_is_an_error_without_parts(aviary: Aviary) -> Non
 
 @pytest.mark.parametrize("leave_after", [0, 3])
 async def test_a_span_has_the_tokens_of_an_answer(aviary: Aviary, leave_after: int) -> None:
-    """They are OpenTelemetry's attributes; a caller that leaves has those so far."""
+    """They are OpenTelemetry's attributes; a caller that leaves has those so far, and the run."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -86,12 +87,13 @@ async def test_a_span_has_the_tokens_of_an_answer(aviary: Aviary, leave_after: i
     root = tracer.start_span("request")
     batches = BatchSpans(tracer)
     span = RequestSpan(batches, root, batches.under(root))
+    aviary.plane.observer = TracedCounts(aviary.metrics)
     _, heard = ask(aviary, "one two three", leave_after=leave_after, span=span)
     await heard.over.wait()
     span.end()
-    (found,) = [
-        dict(one.attributes or {}) for one in exporter.get_finished_spans() if one.name == "request"
-    ]
+    spans = exporter.get_finished_spans()
+    assert sorted(one.name for one in spans) == ["decode", "encode", "request", "run"]
+    (found,) = [dict(one.attributes or {}) for one in spans if one.name == "request"]
     assert found["gen_ai.request.model"] == "m"
     assert found["gen_ai.operation.name"] == "text_completion"
     assert found["gen_ai.usage.input_tokens"] == 3

@@ -283,8 +283,8 @@ class Batcher:
         self.running.discard(batch)
         if batch.cannot_batch and self.policy.batches:
             self.disable_batching(batch.cannot_batch)
-        for ran in batch.runs:
-            emit(self._observe, ran)
+        for each in batch.runs:
+            emit(self._observe, each)
         if self._sampler is not None:
             batch.offer(self._sampler)
         runner, success = self._runner, batch.first_success
@@ -292,6 +292,7 @@ class Batcher:
         if ran_as_profiled and success is not None and success.rows:
             own = batch.on_processor if self.device == "cpu" else None
             self.estimate.follow(success.rows * batch.work / batch.rows, success.seconds, own)
+        ran = batch.runs[-1] if success is None and batch.runs else success
         for ticket, result in zip(batch.tickets, batch.results, strict=True):
             reply, over = ticket.reply, ticket.over
             ticket.reply = ticket.batch = ticket.key = ticket.over = None
@@ -300,8 +301,8 @@ class Batcher:
                 if over is not None:
                     over()
                 continue
-            if success is not None:
-                ticket.times = batch.started - ticket.arrived, success.seconds, success
+            if ran is not None:
+                ticket.times = batch.started - ticket.arrived, ran.seconds, ran
             try:
                 if isinstance(result, CohortError):
                     reply(None, result)

@@ -30,7 +30,7 @@ from cohort.errors import (
     UnsupportedMedia,
 )
 from cohort.http.calls import JSON, Encoded
-from cohort.http.guards.request_ids import TRACE_ID, id_of_refused
+from cohort.http.guards.request_ids import SPAN, TRACE_ID, id_of_refused
 from cohort.http.openai.error_body import has_openai_form, openai_error
 from cohort.http.route_path import route_path
 from cohort.observability.access_log import shown_path
@@ -130,5 +130,10 @@ def log_http_refusal(
 
 
 def log_scope_refusal(error: CohortError, scope: MutableMapping[str, Any]) -> None:
-    """Log one line for a request that FastAPI or its middleware refused, or that failed."""
+    """Log one line for a request that FastAPI or its middleware refused, or that failed.
+
+    Its span gets the name of the error.
+    """
+    if (span := scope.get(SPAN)) is not None:
+        span.set({"error.type": error.code})
     log_http_refusal(error, scope["path"], id_of_refused(scope), scope.get(TRACE_ID, ""))

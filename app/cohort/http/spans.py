@@ -98,4 +98,4 @@ def _end(span: RequestSpan, scope: Scope, status: int) -> None:
     if (inference := scope.get("cohort.route")) is not None:
         end_http(span, method, status, route_path(scope), inference.model, inference.version)
     else:
-        end_at_route(span, method, status, getattr(route, "path", ""))
+        end_at_route(span, method, status, getattr(route, "path_format", ""))

@@ -49,6 +49,7 @@ class Task:
     columns: The columns for the model, in its order; None: find them by name.
     outputs: The outputs to write; None: all.
     max_file_bytes: The largest picture that is read.
+    keys: The keys of JSON lines; None: find them.
     """
 
     file: Path
@@ -58,6 +59,7 @@ class Task:
     columns: Sequence[str] | None = None
     outputs: Sequence[str] | None = None
     max_file_bytes: int = 64 << 20
+    keys: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +86,10 @@ class Plan:
     """
 
     def __init__(self, task: Task, signature: Signature) -> None:
-        self.task = replace(task, version=signature.version)
         self.rows = signature.rows
         self.source = source_of(task)
+        keys = self.source.names if isinstance(self.source, JsonSource) else None
+        self.task = replace(task, version=signature.version, keys=keys)
         self.places: Sequence[Place] = (
             [0]
             if isinstance(self.source, PictureSource)
@@ -145,7 +148,7 @@ def source_of(task: Task) -> Source:
         case ".csv":
             return CsvSource(file)
         case ".jsonl":
-            return JsonSource(file)
+            return JsonSource(file, task.keys, every_key=task.kind != ".jsonl")
         case ".parquet":
             return ParquetSource(file)
     raise FileUnreadable(f"{file.name} must end in {', '.join(KINDS)}, or be a folder of pictures")

@@ -31,6 +31,10 @@ SURROGATES = "surrogateescape"
 """How bytes of CSV that are not UTF-8 are read, so that the result has the same bytes."""
 
 
+WRITABLE_LEVELS = 250
+"""Lists and objects in one another that orjson is certain to write; it reads more of them."""
+
+
 class Rows(Protocol):
     """Consecutive rows of a file."""
 
@@ -126,7 +130,7 @@ def utf8_of(texts: Sequence[str]) -> Sequence[str]:
 class JsonRows:
     """Rows of JSON lines.
 
-    names: The columns, from the first lines of the file.
+    names: The columns.
     lines: The object of each line, or why it is not an object.
     places: The places of the model's inputs among `names`.
     """
@@ -177,11 +181,15 @@ class JsonRows:
 
 
 def read_line(line: bytes) -> dict[str, Any] | str:
-    """Parse a line as an object; return why it is not one otherwise."""
+    """Parse a line as an object that can be written again; return why it is not one otherwise."""
     try:
         found = load_json(line)
+        if line.count(b"[") + line.count(b"{") > WRITABLE_LEVELS:
+            orjson.dumps(found)
     except orjson.JSONDecodeError as error:
         return f"the line is not JSON: {error.msg}"
+    except orjson.JSONEncodeError:
+        return f"the line has more than {WRITABLE_LEVELS} lists and objects in one another"
     return found if isinstance(found, dict) else f"the line must be an object, got {shown(found)}"
 
 
@@ -227,7 +235,7 @@ class ArrowRows:
         """Return the values of each column."""
         names = self.batch.schema.names
         return {
-            name: [_plain(one) for one in self.batch.column(place).to_pylist()]
+            name: [text_of_time(one) for one in self.batch.column(place).to_pylist()]
             for place, name in enumerate(names)
         }
 
@@ -256,9 +264,12 @@ def _of_numbers(spec: TensorSpec, columns: Sequence[pyarrow.Array], *, alone: bo
 
 def _plain(value: Any) -> Any:
     """Return a value of JSON for one of Arrow."""
-    if isinstance(value, (datetime, date, time)):
-        return value.isoformat()
-    return float(value) if isinstance(value, Decimal) else value
+    return float(value) if isinstance(value, Decimal) else text_of_time(value)
+
+
+def text_of_time(value: Any) -> Any:
+    """Return a date or a time in ISO's form, and any other value as it is."""
+    return value.isoformat() if isinstance(value, (datetime, date, time)) else value
 
 
 def read_values(spec: TensorSpec, columns: Sequence[list[Any]], *, alone: bool) -> Array:

@@ -50,7 +50,7 @@ CELL_IN_QUOTES = re.compile(rb'(?<![^,\r\n])"(?:[^"]++|"")*+("|\Z)')
 """A cell that begins with a quote. A quote within another cell is a character of it."""
 
 LINES_LOOKED_AT = 1000
-"""Lines of JSON whose keys become the columns of a file of another kind."""
+"""Lines of JSON whose keys may be a model's columns."""
 
 PICTURES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".tif", ".tiff", ".bmp"})
 
@@ -148,22 +148,31 @@ class CsvSource:
 
 
 class JsonSource:
-    """A file with a JSON object a line."""
+    """A file with a JSON object a line.
+
+    known: Its `names`; default: the keys of its first lines.
+    every_key: True if all lines count, because a file of another kind needs every column.
+    """
 
     unit = "bytes"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: Path, known: Sequence[str] | None = None, *, every_key: bool = False
+    ) -> None:
         self.path = path
         self.total = path.stat().st_size
+        self.names: Sequence[str] = known or self._keys(every_key=every_key)
+        if not self.names:
+            raise FileUnreadable(f"{path.name} has no line that is a JSON object")
+
+    def _keys(self, *, every_key: bool) -> list[str]:
         names: dict[str, None] = {}
-        with path.open("rb") as file:
+        with self.path.open("rb") as file:
             _skip_bom(file)
-            for line in islice(file, LINES_LOOKED_AT):
+            for line in file if every_key else islice(file, LINES_LOOKED_AT):
                 if isinstance(found := read_line(line), dict):
                     names.update(dict.fromkeys(found))
-        self.names: Sequence[str] = [*names]
-        if not names:
-            raise FileUnreadable(f"{path.name} has no line that is a JSON object")
+        return [*names]
 
     def slices(self) -> Iterator[Slice]:
         """Yield slices that end with a line."""
@@ -233,17 +242,23 @@ class ParquetSource:
         self._going = part.stop, batches
 
     def _batches_from(self, row: int) -> Iterator[pyarrow.RecordBatch]:
-        begin = 0
+        begin = group = 0
         with _open_parquet(self.path) as file:
-            for group, rows in enumerate(self._groups):
-                skip = max(row - begin, 0)
-                begin += rows
-                if skip >= rows:
-                    continue
-                for batch in file.iter_batches(4096, row_groups=[group], use_threads=False):
-                    if skip < len(batch):
-                        yield batch.slice(skip)
-                    skip = max(skip - len(batch), 0)
+            try:
+                for group, rows in enumerate(self._groups):
+                    skip = max(row - begin, 0)
+                    begin += rows
+                    if skip >= rows:
+                        continue
+                    for batch in file.iter_batches(4096, row_groups=[group], use_threads=False):
+                        if skip < len(batch):
+                            yield batch.slice(skip)
+                        skip = max(skip - len(batch), 0)
+            except (ValueError, NotImplementedError, OSError) as error:  # as Arrow raises
+                reason = " ".join(str(error).split())  # some have several lines
+                raise FileUnreadable(
+                    f"{self.path.name} cannot be read in row group {group}: {reason}"
+                ) from None
 
 
 class PictureSource:

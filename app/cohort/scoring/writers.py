@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import shutil
+from base64 import b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,7 +15,7 @@ import numpy as np
 import orjson
 
 from cohort.errors import quoted
-from cohort.scoring.rows import SURROGATES, ArrowRows, CsvRows, JsonRows, Rows
+from cohort.scoring.rows import SURROGATES, ArrowRows, CsvRows, JsonRows, Rows, text_of_time
 from cohort.scoring.scorer import Scored, is_single
 from cohort.scoring.sources import FileUnreadable, ParquetSource, Source
 from cohort.tensors import BY_NAME, Array, TensorSpec
@@ -97,7 +99,7 @@ class JsonFormat:
                     if isinstance(rows, JsonRows):
                         check_added(names, one)
                     line = {**one, **dict(zip(names, new, strict=True))}
-                    file.write(orjson.dumps(line, default=str, option=JSON) + b"\n")
+                    file.write(orjson.dumps(line, default=_for_json, option=JSON) + b"\n")
 
             yield write
 
@@ -195,7 +197,10 @@ class ParquetFormat:
 
 def format_of(kind: str, source: Source, outputs: Sequence[TensorSpec]) -> Format:
     """Return the format of a suffix. Raises FileUnreadable if a name is there twice."""
-    check_added([*(one.name for one in outputs), ERROR], source.names)
+    added = [*(one.name for one in outputs), ERROR]
+    check_added(added, source.names)
+    if twice := [name for name in added if added.count(name) > 1]:
+        raise FileUnreadable(f"{quoted(twice[0])} would be two columns: choose other --outputs")
     if kind == ".csv":
         return CsvFormat(source.names, outputs)
     if kind == ".jsonl":
@@ -248,10 +253,17 @@ def _text(value: object) -> str:
         return ""
     if isinstance(value, np.ndarray | list | dict | tuple):
         plain = value if not isinstance(value, np.ndarray) or _is_plain(value) else value.tolist()
-        return orjson.dumps(plain, default=str, option=JSON).decode()
+        return orjson.dumps(plain, default=_for_json, option=JSON).decode()
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     return str(value)
+
+
+def _for_json(value: object) -> object:
+    """Return a value of Parquet that JSON lacks: bytes as base64, as in a request."""
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    return float(value) if isinstance(value, Decimal) else str(text_of_time(value))
 
 
 def _is_plain(array: Array) -> bool:

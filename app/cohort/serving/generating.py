@@ -58,18 +58,24 @@ class Generation(Exchange[A]):
 
     def leave(self, error: CohortError | None = None) -> None:
         """See `Exchange`."""
-        self._stop_counting()
+        self._cut()
         super().leave(error)
 
     def fail(self, error: Exception) -> None:
         """See `Exchange`."""
-        self._stop_counting()
+        self._cut()
         super().fail(error)
+
+    def _cut(self) -> None:
+        """Stop counting, and note the end of a run that had made tokens."""
+        if self.left:
+            return
+        self._stop_counting()
+        if self.lease is not None and self._prepared is not None and self._times.first is not None:
+            self.plane.observer.ran(self.context, self.lease)
 
     def _stop_counting(self) -> None:
         """Settle the charge, and describe the answer so far in the span."""
-        if self.left:
-            return
         if self._charge is not None:
             self._charge.settle()
         span, lease, prepared = self.context.span, self.lease, self._prepared
@@ -146,7 +152,7 @@ class Generation(Exchange[A]):
         try:
             self._send(self._text_call.encode_end(self.lease, usage))
         except Exception as failure:  # noqa: BLE001 - whatever it is, the caller gets a response
-            self.fail(failure)
+            super().fail(failure)
             return
         self.lease.close()
         self.reply.end(None)

@@ -253,10 +253,11 @@ class Exchange(WorkElsewhere, Generic[A]):
 
     def _ran(self, outputs: Outputs | None, error: CohortError | None) -> None:
         lease, call = self.lease, self._call
+        if lease is not None and (outputs is not None or lease.times is not None):
+            self.plane.observer.ran(self.context, lease)
         if outputs is None or lease is None:
             self.fail(error or InferenceFailed("no answer"))
             return
-        self.plane.observer.ran(self.context, lease)
         try:
             large, size = call.is_large(outputs), count_bytes(outputs)
             if large or self.hold.size or size > SMALL_BYTES:

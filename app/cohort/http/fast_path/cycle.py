@@ -282,6 +282,8 @@ class HotCycle(WorkElsewhere):
         if self._exchange is not None:
             self._exchange.leave(known)  # no effect if the exchange itself failed
         self.request_id = self.request_id or new_request_id()
+        if self.span is not None:
+            self.span.set({"error.type": known.code})
         trace_id = self.protocol.trace_id_of(self)
         log_http_refusal(known, self.head.url, self.request_id.decode(), trace_id)
         encoded = encoded_error(known)

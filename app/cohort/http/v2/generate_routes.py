@@ -14,7 +14,7 @@ from cohort.serving import DataPlane
 
 def generate_router(plane: DataPlane) -> APIRouter:
     """Return the routes, served from `plane`."""
-    routes = APIRouter()
+    routes = APIRouter(prefix="/v2")
     of_model, of_version = "/models/{model}", "/models/{model}/versions/{version}"
 
     async def respond(

@@ -13,7 +13,7 @@ from cohort.serving import DataPlane
 
 def infer_router(plane: DataPlane, regions: Regions) -> APIRouter:
     """Return the routes, served from `plane` with the registered shared memory."""
-    routes = APIRouter()
+    routes = APIRouter(prefix="/v2")
 
     @routes.post("/models/{model}/infer", summary="Infer", **INFER)
     async def infer(request: Request, model: str) -> Response:

@@ -19,7 +19,7 @@ DOCUMENT = dict[str, Any]
 
 def metadata_router(plane: ControlPlane) -> Routes:
     """Return the routes, served from `plane`."""
-    routes = Routes()
+    routes = Routes(prefix="/v2")
 
     def reader(request: Request) -> ModelReader:
         return plane.limited_to(visible_to(request.scope))

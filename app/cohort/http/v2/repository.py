@@ -24,8 +24,8 @@ from cohort.operating import ControlPlane, Description
 
 def repository_router(plane: ControlPlane, *, authority: Authority) -> APIRouter:
     """Return the routes, served from `plane`. Only operators may load and unload."""
-    routes = APIRouter(prefix="/repository")
-    guarded = APIRouter(dependencies=[operator_only(authority)])
+    routes = APIRouter(prefix="/v2/repository")
+    guard = [operator_only(authority)]
 
     @routes.post(
         "/index",
@@ -40,21 +40,27 @@ def repository_router(plane: ControlPlane, *, authority: Authority) -> APIRouter
             lambda: json_response(repository_index(seen, only_ready=only_ready))
         )
 
-    @guarded.post("/models/{model}/load", summary="Load a model", response_class=Response)
+    @routes.post(
+        "/models/{model}/load", summary="Load a model", response_class=Response, dependencies=guard
+    )
     async def load(request: Request, model: str) -> Response:
         """Responds once the model is ready, or with the reason why it is not."""
         parameters = parameters_of("parameters", _body(await request.body()))
         await load_model(plane, model, parameters)
         return Response(status_code=200)
 
-    @guarded.post("/models/{model}/unload", summary="Unload a model", response_class=Response)
+    @routes.post(
+        "/models/{model}/unload",
+        summary="Unload a model",
+        response_class=Response,
+        dependencies=guard,
+    )
     async def unload(request: Request, model: str) -> Response:
         """The model stays unloaded until it is loaded again. Requests in flight finish."""
         parameters_of("parameters", _body(await request.body()))
         await plane.unload(model)
         return Response(status_code=200)
 
-    routes.include_router(guarded)
     return routes
 
 

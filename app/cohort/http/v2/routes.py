@@ -24,9 +24,9 @@ def v2_router(
 ) -> APIRouter:
     """Return the routes under /v2."""
     routes = APIRouter(tags=["v2"])
-    routes.include_router(infer_router(data_plane, regions), prefix="/v2")
-    routes.include_router(generate_router(data_plane), prefix="/v2")
-    routes.include_router(metadata_router(control_plane), prefix="/v2")
-    routes.include_router(repository_router(control_plane, authority=authority), prefix="/v2")
-    routes.include_router(shared_memory_router(regions), prefix="/v2")
+    routes.include_router(infer_router(data_plane, regions))
+    routes.include_router(generate_router(data_plane))
+    routes.include_router(metadata_router(control_plane))
+    routes.include_router(repository_router(control_plane, authority=authority))
+    routes.include_router(shared_memory_router(regions))
     return routes

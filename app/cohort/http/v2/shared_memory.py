@@ -22,7 +22,7 @@ from cohort.open_inference.parameters import whole_number
 
 def shared_memory_router(regions: Regions) -> Routes:
     """Return the routes. Triton's clients also unregister CUDA regions, which do not exist here."""
-    routes = Routes()
+    routes = Routes(prefix="/v2")
 
     @routes.get("/systemsharedmemory/status", summary="The shared memory regions")
     async def all_regions(request: Request) -> Response:

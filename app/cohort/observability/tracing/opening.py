@@ -54,7 +54,7 @@ def open_tracing(environment: Mapping[str, str], worker: int | None = None) -> T
 
     Raises TracingUnavailable.
     """
-    names = [one.strip() for one in environment.get(EXPORTER, "").split(",") if one.strip()]
+    names = [one.strip() for one in environment.get(EXPORTER, "").lower().split(",") if one.strip()]
     disabled = environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     if disabled or not names or names == ["none"]:
         return None

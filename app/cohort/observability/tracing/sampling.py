@@ -16,7 +16,7 @@ Carrier = Sequence[tuple[bytes, bytes]]
 TRACEPARENT = b"traceparent"
 
 _VALID = re.compile(
-    "(?!ff)[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]([0-9a-f])(?:-.*)?"
+    "(?!ff|00-.{53})[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]([0-9a-f])(?:-.*)?"
 )
 """A valid traceparent: the trace id, and the digit with the sampled flag.
 
