@@ -170,6 +170,20 @@ def test_parquet_and_json_lines_keep_their_types(models: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "values", [(1, "text"), (True, 1), ([1], 1), (1, 2**63), ({}, {})], ids=repr
+)
+def test_values_that_parquet_cannot_hold_are_named(values: tuple[Any, Any]) -> None:
+    """The error of JSON lines names another kind of file."""
+    lines = [{**dict(zip("abcd", row, strict=True)), "m": values[0]} for row in ROWS.tolist()]
+    lines[-1]["m"] = values[1]
+    Path("rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = score("rows.jsonl", "one", "scored.parquet", "--columns", "a,b,c,d")
+    assert done.exit_code == 2
+    assert "has values that Parquet cannot hold together" in done.output.replace("\n", " ")
+    assert not Path("scored.parquet").exists()
+
+
 def test_a_damaged_file_of_parquet_is_named() -> None:
     """If a page cannot be read, there is one line and no result."""
     pyarrow.parquet.write_table(pyarrow.table(dict(zip("abcd", ROWS.T, strict=True))), "r.parquet")

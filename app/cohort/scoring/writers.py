@@ -155,7 +155,10 @@ class ParquetFormat:
         if isinstance(rows, ArrowRows):
             columns = dict(zip(rows.batch.schema.names, rows.batch.columns, strict=True))
         else:
-            columns = {name: pyarrow.array(some) for name, some in rows.values().items()}
+            columns = {}
+            for name, some in rows.values().items():
+                with _in_parquet(name):
+                    columns[name] = pyarrow.array(some)
         for spec, array in zip(self._outputs, scored.columns, strict=True):
             columns[spec.name] = _arrow_array(scored, array, _arrow_type(spec))
         columns[ERROR] = pyarrow.array(scored.errors, pyarrow.string())
@@ -168,7 +171,7 @@ class ParquetFormat:
 
         schema = self._schema(parts)
         waiting = schema.empty_table()
-        with parquet.ParquetWriter(whole, schema) as writer:
+        with _in_parquet(), parquet.ParquetWriter(whole, schema) as writer:
             for part in parts:
                 for table in _tables(part):
                     waiting = pyarrow.concat_tables([waiting, _cast(table, schema)])
@@ -191,7 +194,7 @@ class ParquetFormat:
             added = [(one.name, _arrow_type(one)) for one in self._outputs]
             texts = [(name, pyarrow.string()) for name in (*self._source.names, ERROR)]
             return pyarrow.schema([*texts[:-1], *added, texts[-1]])
-        with _of_one_kind():
+        with _in_parquet():
             return pyarrow.unify_schemas(schemas, promote_options="permissive")
 
 
@@ -279,20 +282,21 @@ def _one_table(batches: Sequence[pyarrow.RecordBatch]) -> pyarrow.Table:
     import pyarrow  # noqa: PLC0415 - an extra
 
     tables = [pyarrow.Table.from_batches([one]) for one in batches]
-    with _of_one_kind():
+    with _in_parquet():
         return pyarrow.concat_tables(tables, promote_options="permissive").combine_chunks()
 
 
 @contextmanager
-def _of_one_kind() -> Iterator[None]:
-    """Raise FileUnreadable for values of one column that have no common type."""
+def _in_parquet(name: str = "") -> Iterator[None]:
+    """Raise FileUnreadable for values that Parquet cannot hold; `name` is their column, if known."""
     from pyarrow import ArrowException  # noqa: PLC0415 - an extra
 
     try:
         yield
-    except ArrowException as error:
+    except (ArrowException, OverflowError) as error:
+        column = f"column {quoted(name)}" if name else "a column"
         raise FileUnreadable(
-            f"a column has values of several kinds, which Parquet cannot hold: {error}. "
+            f"{column} has values that Parquet cannot hold together: {error}. "
             "Use a name that ends in .jsonl after --out"
         ) from None
 
