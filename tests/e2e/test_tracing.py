@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -25,8 +26,8 @@ from cohort.http.spans import end_http
 from cohort.observability.tracing import RequestSpan
 from tests import onnx_models
 from tests.collector import SERVER, Collector, Seen
-from tests.e2e.processes import Cohort, cohort, free_port, run_command
-from tests.waiting import wait_until
+from tests.e2e.processes import ROOT, Cohort, cohort, free_port, run_command
+from tests.waiting import PATIENCE, wait_until
 
 STAGES = ("decode", "queue", "run", "encode")
 PICKED = {"inputs": {"index": [99]}}
@@ -59,6 +60,7 @@ def server(collector: Collector, tmp_path_factory: pytest.TempPathFactory) -> It
         (folder / "models" / place).mkdir(parents=True)
         onnx_models.save(onnx_models.times(2.0), folder / "models" / place / "model.onnx")
     onnx_models.save(onnx_models.gather(), folder / "models/pick/1/model.onnx")
+    shutil.copytree(ROOT / "models/smalltalk", folder / "models/smalltalk")
     (folder / "models/steps/1").mkdir(parents=True)
     (folder / "models/steps/1/pipeline.yaml").write_text(PIPELINE)
     (folder / "rollouts.yaml").write_text(ROLLOUTS)
@@ -113,9 +115,31 @@ def by_grpc_task(server: Cohort, headers: dict[str, str]) -> None:
         client.infer("m", [tensor], headers=headers, parameters={"any": "thing"})
 
 
+def by_chat(server: Cohort, headers: dict[str, str], *, stream: bool) -> None:
+    body = {"model": "smalltalk", "messages": [{"role": "user", "content": "Hi"}], "stream": stream}
+    found = httpx.post(
+        f"{server.url}/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE
+    )
+    assert "content" in found.raise_for_status().text
+
+
 WAYS: list[Callable[[Cohort, dict[str, str]], None]] = [
     predict, by_fastapi, by_grpc, by_grpc_task
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_chat_has_the_stages_of_a_request(
+    server: Cohort, collector: Collector, stream: bool
+) -> None:
+    """Its time in the queue is that before its place in the cache."""
+    trace_id, headers = caller()
+    by_chat(server, headers, stream=stream)
+    found = collector.trace(trace_id, *STAGES)
+    assert found["SERVER"].attributes["gen_ai.operation.name"] == "chat"
+    queue, run = found["queue"].span, found["run"].span
+    assert queue.end_time_unix_nano == run.start_time_unix_nano
+    assert run.end_time_unix_nano > run.start_time_unix_nano
 
 
 @pytest.mark.parametrize("ask", WAYS)

@@ -414,6 +414,7 @@ class GenerationQueue:
         one.slot = min(free if one.prompt <= self._short or not behind else behind)
         one.reserved = needed(one)
         ticket, block = one.ticket, self._block
+        ticket.entered = ticket.entered or now
         source = next((s for s in self._running if s.ticket is ticket and s.decodes), None)
         if ticket.logits is not None and source is not None:
             plan.copies.append((source.slot, one.slot, one.prompt))

@@ -53,11 +53,10 @@ class TextTicket:
     counted: True if metrics count it.
     on_cancel: Called with it if it is cancelled.
 
+    entered: When it first entered the cache, in seconds on the monotonic clock; 0.0 before.
     cached: The tokens of its prompt that another request had computed.
     logits: The logits behind its prompt, FP32 [vocabulary], while a choice still has to begin.
     """
-
-    times: Times | None = None
 
     def __init__(
         self,
@@ -78,6 +77,7 @@ class TextTicket:
         self.priority, self.caller = priority, caller
         self.variant, self.counted = variant, counted
         self._on_cancel, self._on_over = on_cancel, on_over
+        self.entered = 0.0
         self.answered = self.cached = 0
         self.open_choices = prepared.request.choices
         self.logits: Array | None = None
@@ -86,6 +86,13 @@ class TextTicket:
     def over(self) -> bool:
         """True after its end or cancellation."""
         return self.reply is None
+
+    @property
+    def times(self) -> Times | None:
+        """The seconds until it entered the cache, and those since; None before."""
+        if not self.entered:
+            return None
+        return self.entered - self.arrived, monotonic() - self.entered, None
 
     @property
     def usage(self) -> Usage:

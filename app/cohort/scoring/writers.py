@@ -288,7 +288,7 @@ def _one_table(batches: Sequence[pyarrow.RecordBatch]) -> pyarrow.Table:
 
 @contextmanager
 def _in_parquet(name: str = "") -> Iterator[None]:
-    """Raise FileUnreadable for values that Parquet cannot hold; `name` is their column, if known."""
+    """Raise FileUnreadable for values that Parquet cannot hold, with the `name` of their column."""
     from pyarrow import ArrowException  # noqa: PLC0415 - an extra
 
     try:

@@ -27,7 +27,7 @@ class TracedCounts(RequestCounts):
         span = context.span
         if span is not None:
             span.ran(lease.times, lease.served.model, lease.served.version)
-            if lease.times is not None:
+            if lease.times is not None and lease.served.text is None:
                 _exemplify_run(lease.served, span, *lease.times[:2])
 
     def ended(
