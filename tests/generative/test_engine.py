@@ -130,6 +130,26 @@ async def idle(served: Served) -> None:
     assert queue.state.running == queue.state.waiting == 0
 
 
+@pytest.mark.parametrize("fails", ["pieces", "ended"])
+async def test_a_reply_that_fails_affects_no_other(folder: Path, fails: str) -> None:
+    """The other answers of the same steps are whole."""
+    requests = [greedy(prompt(9, one)) for one in range(3)]
+    async with serving(folder, SMALL) as served:
+        solo = [await served.solo(request) for request in requests]
+    async with serving(folder, SMALL) as served:
+        answers = []
+        for number, request in enumerate(requests):
+            answer = Answer()
+            if number == 1:
+                setattr(answer, fails, mock.Mock(side_effect=ValueError("a bug")))
+            served.engine.generate(served.engine.prepare(request), answer)
+            answers.append(answer)
+        for number in (0, 2):
+            await answers[number].done
+            assert answers[number].tokens == solo[number].tokens
+        await idle(served)
+
+
 async def test_a_kept_prompt_changes_nothing(folder: Path) -> None:
     """A prompt that begins like an earlier one is not computed again; its answer is the same."""
     system, end = prompt(50, 1), prompt(9, 2)

@@ -10,7 +10,9 @@ import pytest
 from cohort.auth import ApiKey, Caller
 from cohort.auth.quota import MinuteQuota
 from cohort.errors import Overloaded
+from cohort.generation import GenerationRequest, Piece
 from cohort.serving import RequestContext
+from cohort.serving.token_charge import TokenCharge
 from tests.aviary import open_aviary
 from tests.parrot_callers import ask
 from tests.waiting import until
@@ -63,6 +65,19 @@ async def test_unused_tokens_come_back_at_the_end(tmp_path: Path) -> None:
     assert second.error.retry_after > 1
     assert "tokens per minute" in str(second.error)
     assert web.refused["tokens"] == 1
+
+
+async def test_an_answer_may_use_all_that_was_charged(tmp_path: Path) -> None:
+    """Its end needs no further tokens, also if the quota is exhausted."""
+    web = caller(5)
+    async with open_aviary(tmp_path) as aviary:
+        engine = aviary.plane.pick("m").text
+        prepared = engine.prepare(GenerationRequest("one two three", 4))
+        charge = TokenCharge(web, [prepared])
+        charge.pieces([Piece(0, "one two three one", (1, 2, 3, 1))])
+        charge.settle()
+    with pytest.raises(Overloaded):
+        web.charge_tokens(1)
 
 
 async def test_a_caller_that_leaves_pays_for_what_it_got(tmp_path: Path) -> None:

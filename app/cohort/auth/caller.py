@@ -95,14 +95,14 @@ class Caller:
         return True
 
     def charge_tokens(self, tokens: int) -> None:
-        """Charge tokens of a language model; a negative number gives them back.
+        """Charge tokens of a language model; a negative number gives them back, and 0 does nothing.
 
         Raises Overloaded, and counts that, if the quota is exhausted.
         """
         quota = self._tokens
         if quota is None:
             return
-        if tokens < 0:
+        if tokens <= 0:
             quota.correct(tokens, monotonic())
         elif wait := quota.take(tokens, monotonic()):
             self.refused["tokens"] = self.refused.get("tokens", 0) + 1

@@ -25,6 +25,7 @@ from cohort.batching.events import (
     RequestCancelled,
     Times,
     ignore,
+    report,
 )
 from cohort.batching.filling import FilledRuns
 from cohort.batching.inline import RunResult
@@ -97,5 +98,6 @@ __all__ = [
     "limit_outputs",
     "next_batch",
     "plan_padding",
+    "report",
     "share_for",
 ]

@@ -33,7 +33,7 @@ class TokenCharge:
 
     def settle(self) -> None:
         """Give back what was not used; a request without any token costs nothing."""
-        if self._caller is not None:
+        caller, self._caller = self._caller, None
+        if caller is not None:
             used = self._used and self._prompt + self._used
-            self._caller.charge_tokens(used - self._charged)
-            self._caller = None
+            caller.charge_tokens(used - self._charged)
