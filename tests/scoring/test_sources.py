@@ -99,3 +99,14 @@ def test_a_quote_without_an_end_is_an_error_and_not_all_memory(
     source = CsvSource(path)
     with pytest.raises(FileUnreadable, match="field larger than field limit"):
         [[*source.read(part, [0], 1024)] for part in source.slices()]
+
+
+def test_json_lines_with_too_many_keys_for_columns_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another kind of file would have a value for each key in each row."""
+    monkeypatch.setattr(sources, "MAX_KEYS", 10)
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({f"user {number}": 1}) + "\n" for number in range(11)))
+    with pytest.raises(FileUnreadable, match="more than 10 keys"):
+        JsonSource(path, every_key=True)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from cohort.codec.tables import Place
 from cohort.errors import quoted
@@ -87,7 +87,9 @@ class Plan:
 
     def __init__(self, task: Task, signature: Signature) -> None:
         self.rows = signature.rows
-        self.source = source_of(task)
+        self.task = task
+        file = None if task.file.is_dir() else self._identity_of_file()
+        self.source = source_of(task)  # it may read the whole file for its columns
         keys = self.source.names if isinstance(self.source, JsonSource) else None
         self.task = replace(task, version=signature.version, keys=keys)
         self.places: Sequence[Place] = (
@@ -101,7 +103,7 @@ class Plan:
             )
         )
         self.format: Format = format_of(task.kind, self.source, signature.outputs)
-        self._file = self._identity_of_file()
+        self._file = file or self._identity_of_file()
         self.identity = identity_of(
             {
                 "task": self.task,
@@ -111,8 +113,8 @@ class Plan:
         )
 
     def _identity_of_file(self) -> object:
-        if isinstance(self.source, PictureSource):
-            return self.source.identity
+        if self.task.file.is_dir():
+            return cast("PictureSource", self.source).identity
         found = self.task.file.stat()
         return found.st_size, found.st_mtime_ns
 

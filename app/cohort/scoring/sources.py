@@ -52,6 +52,9 @@ CELL_IN_QUOTES = re.compile(rb'(?<![^,\r\n])"(?:[^"]++|"")*+("|\Z)')
 LINES_LOOKED_AT = 1000
 """Lines of JSON whose keys may be a model's columns."""
 
+MAX_KEYS = 10_000
+"""Maximum columns that keys of JSON lines become. Each row has a value for each of them."""
+
 PICTURES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".tif", ".tiff", ".bmp"})
 
 
@@ -172,6 +175,11 @@ class JsonSource:
             for line in file if every_key else islice(file, LINES_LOOKED_AT):
                 if isinstance(found := read_line(line), dict):
                     names.update(dict.fromkeys(found))
+                if len(names) > MAX_KEYS:
+                    raise FileUnreadable(
+                        f"{self.path.name} has more than {MAX_KEYS} keys, which would be columns: "
+                        "use a name that ends in .jsonl after --out"
+                    )
         return [*names]
 
     def slices(self) -> Iterator[Slice]:

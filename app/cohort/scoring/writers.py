@@ -176,10 +176,10 @@ class ParquetFormat:
                 for table in _tables(part):
                     waiting = pyarrow.concat_tables([waiting, _cast(table, schema)])
                     while len(waiting) >= GROUP_ROWS:
-                        writer.write_table(waiting.slice(0, GROUP_ROWS).combine_chunks())
+                        writer.write_table(waiting.slice(0, GROUP_ROWS))
                         waiting = waiting.slice(GROUP_ROWS)
             if len(waiting):
-                writer.write_table(waiting.combine_chunks())
+                writer.write_table(waiting)
 
     def _schema(self, parts: Sequence[Path]) -> pyarrow.Schema:
         import pyarrow  # noqa: PLC0415 - an extra
@@ -289,11 +289,11 @@ def _one_table(batches: Sequence[pyarrow.RecordBatch]) -> pyarrow.Table:
 @contextmanager
 def _in_parquet(name: str = "") -> Iterator[None]:
     """Raise FileUnreadable for values that Parquet cannot hold, with the `name` of their column."""
-    from pyarrow import ArrowException  # noqa: PLC0415 - an extra
+    from pyarrow import ArrowInvalid, ArrowNotImplementedError, ArrowTypeError  # noqa: PLC0415
 
     try:
         yield
-    except (ArrowException, OverflowError) as error:
+    except (ArrowInvalid, ArrowNotImplementedError, ArrowTypeError, OverflowError) as error:
         column = f"column {quoted(name)}" if name else "a column"
         raise FileUnreadable(
             f"{column} has values that Parquet cannot hold together: {error}. "
