@@ -117,9 +117,11 @@ async def test_a_slow_model_takes_no_replica_out(tmp_path: Path) -> None:
         predictions = [
             tasks.create_task(http.post("/models/slow/predict", content=b"{}")) for _ in range(4)
         ]
+        generation = tasks.create_task(http.post("/v2/models/slow/generate", content=b"{}"))
         inferences = [tasks.create_task(_wait(infer(b""))) for _ in range(4)]
         slow = ("/models/slow/predict", f"{GRPC}/ModelInfer")
         await until(lambda: min(map(replicas.asked.count, slow)) >= 8)  # each one twice
+        assert replicas.asked.count("/v2/models/slow/generate") == 1
         for _ in range(6):
             for path in ("/admin/models/iris/load", "/models/iris/predict", "/v2/health/live"):
                 assert (await http.post(path, content=b"{}")).status_code == 200, path
@@ -130,7 +132,7 @@ async def test_a_slow_model_takes_no_replica_out(tmp_path: Path) -> None:
             assert [message async for message in stream(iter([b"1", b"2"]))] == [b"1", b"2"]
         assert replicas.asked.count("/health/ready") == len(predictions) + len(inferences)
         replicas.let_go.set()
-        assert {answer.status_code for answer in await asyncio.gather(*predictions)} == {200}
+        assert {one.status_code for one in await asyncio.gather(generation, *predictions)} == {200}
         assert set(await asyncio.gather(*inferences)) == {b""}
 
 
