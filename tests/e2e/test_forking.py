@@ -275,4 +275,4 @@ def test_children_are_forked_as_they_would_be_started() -> None:
             run_job("cohort_prepare.optimizing.tasks:check_original", {"path": "", "cases": ""})
         said[name] = (got.value.sentence, got.value.kinds, got.value.printed.splitlines()[-1])
     assert said["forked"] == said["started"]
-    assert said["forked"][0] == "Misused: .: is not a file"
+    assert said["forked"][0] == "Misused: . is not a file"

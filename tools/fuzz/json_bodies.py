@@ -80,7 +80,13 @@ def decoded(body: bytes, spec: TensorSpec) -> Array | str:
 
 
 def check_values(array: Array, datatype: str, sent: Any) -> None:
-    """Assert that every element is the number or text sent, rounded to the datatype."""
+    """Assert that every element is the number or text sent, rounded to the datatype.
+
+    A text that is not in a list is the only element.
+    """
+    if isinstance(sent, str):
+        for _ in array.shape:
+            sent = [sent]
     flat, level = array.ravel(), [sent]
     for _ in array.shape:
         assert all(type(one) is list for one in level)
