@@ -50,7 +50,7 @@ class MinuteQuota:
         Returns 0 if there were enough, otherwise the seconds until there are; then it takes none.
         """
         self._fill(now)
-        missing = min(max(tokens, 1.0), self._amount) - self._left
+        missing = min(tokens, self._amount) - self._left
         if missing > 1e-6:  # less is a rounding error
             return missing * 60 / self._amount
         self._left -= tokens

@@ -24,8 +24,8 @@ from cohort.batching.events import (
     Ran,
     RequestCancelled,
     Times,
+    call_reply,
     ignore,
-    report,
 )
 from cohort.batching.filling import FilledRuns
 from cohort.batching.inline import RunResult
@@ -93,11 +93,11 @@ __all__ = [
     "Watchdog",
     "aligned",
     "aligned_runs",
+    "call_reply",
     "count_elements",
     "ignore",
     "limit_outputs",
     "next_batch",
     "plan_padding",
-    "report",
     "share_for",
 ]

@@ -14,8 +14,8 @@ from cohort.batching.events import (
     BatchObserver,
     Ran,
     RequestCancelled,
+    call_reply,
     emit,
-    report,
 )
 from cohort.batching.inline import InlineRuns, RunResult
 from cohort.batching.output_limit import NO_LIMIT, OutputLimit
@@ -292,7 +292,7 @@ class Batcher:
         if ran_as_profiled and success is not None and success.rows:
             own = batch.on_processor if self.device == "cpu" else None
             self.estimate.follow(success.rows * batch.work / batch.rows, success.seconds, own)
-        ran = batch.runs[-1] if success is None and batch.runs else success
+        ran = success or next(reversed(batch.runs), None)
         for ticket, result in zip(batch.tickets, batch.results, strict=True):
             reply, over = ticket.reply, ticket.over
             ticket.reply = ticket.batch = ticket.key = ticket.over = None
@@ -303,13 +303,10 @@ class Batcher:
                 continue
             if ran is not None:
                 ticket.times = batch.started - ticket.arrived, ran.seconds, ran
-            try:
-                if isinstance(result, CohortError):
-                    reply(None, result)
-                else:
-                    reply(result, None)
-            except Exception as bug:  # noqa: BLE001 - the other replies must still be called
-                report(bug, "a reply failed")
+            if isinstance(result, CohortError):
+                call_reply(reply, None, result)
+            else:
+                call_reply(reply, result, None)
         batch.feeds = NO_INPUTS  # the caller may keep the batch until the next one
         batch.results = []  # an error's traceback refers to this frame: a cycle with all inputs
         if self._closed and not self.running:
@@ -354,10 +351,7 @@ class Batcher:
         if reply is None:
             return
         self._drop(ticket)
-        try:
-            reply(None, error)
-        except Exception as bug:  # noqa: BLE001 - the other replies must still be called
-            report(bug, "a reply failed")
+        call_reply(reply, None, error)
 
     def _drop(self, ticket: Ticket) -> None:
         if ticket.batch is not None:

@@ -78,6 +78,14 @@ def emit(observe: BatchObserver, event: BatchEvent) -> None:
         report(bug, "an observer failed")
 
 
+def call_reply(reply: Callable[..., None], *answer: object) -> None:
+    """Call a reply; its failure does not affect the others."""
+    try:
+        reply(*answer)
+    except Exception as bug:  # noqa: BLE001 - the other replies must still be called
+        report(bug, "a reply failed")
+
+
 def report(bug: Exception, message: str) -> None:
     """Report a bug in a callback to the event loop's exception handler."""
     asyncio.get_running_loop().call_exception_handler({"message": message, "exception": bug})

@@ -167,10 +167,7 @@ def place_inputs(
         return _places(columns, names)
     if len(specs) == 1:
         (spec,) = specs
-        known = {*spec.columns}
-        numbers = columns is not None and [*columns] == [*map(str, range(width))]
-        named = objects and known and not numbers
-        if columns is not None and (named or not known.isdisjoint(columns)):
+        if columns is not None and _match_by_name(columns, spec.columns, objects=objects):
             check_columns(columns, spec.columns)
             places = _places(columns, spec.columns)
             return [range(width) if places == [*range(width)] else places]
@@ -181,6 +178,13 @@ def place_inputs(
     if width != len(specs):
         raise InvalidInput(f"the table has {width} columns, but the model has {len(specs)} inputs")
     return range(width)
+
+
+def _match_by_name(columns: Sequence[str], known: Sequence[str], *, objects: bool) -> bool:
+    """Return True if columns must have the names of features that the model knows, `known`."""
+    if not {*known}.isdisjoint(columns):
+        return True
+    return objects and len(known) > 0 and [*columns] != [*map(str, range(len(columns)))]
 
 
 def _places(columns: Sequence[str], wanted: Sequence[str]) -> list[int]:

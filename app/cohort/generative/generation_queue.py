@@ -9,7 +9,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import NamedTuple
 
-from cohort.batching import report, share_for
+from cohort.batching import call_reply, share_for
 from cohort.errors import CohortError, DeadlineExceeded, NotReady, Overloaded
 from cohort.generation import GenerationReply, Piece
 from cohort.generative.decoder import Decoder
@@ -217,10 +217,7 @@ class GenerationQueue:
         if reply is None:
             return
         self._forget(ticket, "OK" if error is None else error.code)
-        try:
-            reply.ended(ticket.usage, error)
-        except Exception as bug:  # noqa: BLE001 - the other replies must still be called
-            report(bug, "a reply failed")
+        call_reply(reply.ended, ticket.usage, error)
 
     def _forget(self, ticket: TextTicket, code: str) -> None:
         if (timer := self._timers.pop(ticket, None)) is not None:
@@ -340,10 +337,7 @@ class GenerationQueue:
             ticket.answered += len(some)
             ticket.open_choices -= sum(bool(piece.finish) for piece in some)
             if ticket.reply is not None:
-                try:
-                    ticket.reply.pieces(some)
-                except Exception as bug:  # noqa: BLE001 - the other replies must still be called
-                    report(bug, "a reply failed")
+                call_reply(ticket.reply.pieces, some)
             if not ticket.open_choices:
                 self._end(ticket, None)
 
